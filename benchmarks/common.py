@@ -28,7 +28,7 @@ import numpy as np
 from annotators.evaluation.metrics import Floats, bootstrap
 from annotators.evaluation.splits import fold_of, group_rows
 from annotators.text.sentences import split_sentences
-from mitigate.recipes.folder import read_rows, write_file
+from mitigate.io import read_rows, write_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
@@ -80,7 +80,7 @@ def fewl_rows(name: str, data: Path = DATA) -> list[Row]:
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write a whole JSON Lines file."""
-    write_file(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
+    write_bytes(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
 
 
 def documents(rows: Iterable[Row], n: int, seed: int = 0) -> list[list[Row]]:

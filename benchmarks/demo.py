@@ -23,9 +23,8 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from benchmarks.common import ROOT, parser, row, save
-from mitigate.demo.launch import launch
 from mitigate.demo.limits import Limits
-from mitigate.demo.page import build
+from mitigate.demo.page import build, launch
 from mitigate.demo.service import Service, Shelf
 
 SENTENCES = (
@@ -106,7 +105,7 @@ def pictures(browser: Any, url: str, output: Path) -> None:
     tab.get_by_text("Do camels store water?").click()
     tab.wait_for_function("document.querySelector('#compare-question textarea').value.length > 10")
     tab.click("#compare")
-    tab.wait_for_selector("#compared .mt-view:not(.busy) >> nth=1")
+    tab.wait_for_selector("#compared .measured")
     keep(tab, output / "demo-compare.png", element="#compared")
 
 

@@ -39,8 +39,8 @@ from examples.pocket import Oracle, build_world, lm
 from examples.pocket.texts import COPIES, Question, ask, flawed_answer, questions
 from examples.pocket.world import World
 from fewl.similarity import cosine, each_once, new_words
+from mitigate.io import read_rows
 from mitigate.recipes.data import Scoring, picks
-from mitigate.recipes.folder import read_rows
 
 RUN = (sys.executable, "-m", "examples.pocket", "run")
 ARMS: dict[str, tuple[str, str, tuple[str, ...]]] = {  # name → what it is, recipe, what is changed

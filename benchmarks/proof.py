@@ -29,7 +29,7 @@ from annotators.text.sentences import split_sentences
 from annotators.text.words import stem_set, words_of
 from benchmarks.common import ROOT, Row, line, mean_row, parser, save, write_rows
 from engines.checkpoint import locate, prompt_ids
-from mitigate.recipes.folder import read_rows
+from mitigate.io import read_rows
 from mitigate.rewards.inputs import Answer, reference_of, specifics
 from mitigate.rewards.reward import cannot_tell
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from io import FileIO
 from itertools import islice
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, Literal, NoReturn, Protocol
 
 from fewl.records import RecordError, read_record
 
@@ -220,23 +220,20 @@ def read_lines(path: Path, check: Check) -> Iterator[Line]:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def check_text(record: Record, name: str, *, required: bool, empty: bool = False) -> list[Problem]:
-    """Problems of one text field: it may be null unless ``required``, and without any letter or sign if ``empty``."""
-    expected = "a string" if empty else "a string with text in it"
-    if name not in record or (record[name] is None and not required):
-        return [Problem(name, None, expected)] if required else []
-    value = record[name]
-    if not isinstance(value, str) or not (empty or value.strip()):
-        return [Problem(name, shown(value), expected)]
-    return []
+def check_texts(record: Record, **kinds: Literal["text", "any", "text?", "any?"]) -> list[Problem]:
+    """Problems of text fields: "text" has a letter or sign in it, "any" may have none, "?" may be missing or null."""
+    problems = []
+    for name, kind in kinds.items():
+        value, empty, may_lack = record.get(name), kind.startswith("any"), kind.endswith("?")
+        if not ((isinstance(value, str) and (empty or value.strip())) or (value is None and may_lack)):
+            given = shown(value) if name in record else None
+            problems.append(Problem(name, given, "a string" if empty else "a string with text in it"))
+    return problems
 
 
 def check_annotation_input(record: Record) -> list[Problem]:
     """Problems of an input: {"id"?, "question"?, "reference", "answer", "language"?}; extra keys are free."""
-    problems = check_text(record, "reference", required=True, empty=True)
-    problems += check_text(record, "answer", required=True)
-    problems += check_text(record, "question", required=False, empty=True)
-    problems += check_text(record, "language", required=False)
+    problems = check_texts(record, reference="any", answer="text", question="any?", language="text?")
     if isinstance(record.get("id"), (bool, float, list, dict)):
         problems.append(Problem("id", shown(record["id"]), "a string or a whole number"))
     return problems
@@ -317,6 +314,16 @@ def write_lines(path: Path, rows: Iterable[Record]) -> None:
 def write_json(path: Path, value: Record) -> None:
     """Write a JSON file, as :func:`write_bytes` does."""
     write_bytes(path, dump_line(value, indent=2))
+
+
+def read_rows(path: Path) -> Iterator[Record]:
+    """The objects of a JSON Lines file of this toolkit, one at a time, none where it is not there.
+
+    A half-written last line is left out.
+    """
+    if path.is_file():
+        with path.open("rb") as file:
+            yield from (json.loads(line) for line in file if line.endswith(b"\n"))
 
 
 def read_whole(path: Path, check: Check, output: Path | None) -> tuple[list[Record], int]:
@@ -409,14 +416,10 @@ class Job:
     def run(
         self, process: Process, *, chunk_size: int, on_chunk: Callable[[Sequence[Record]], None] | None = None
     ) -> None:
-        """Process what is not done yet, chunk by chunk, appending and flushing the results of each.
+        """Process what is not done yet, chunk by chunk, and append the results of each; then ``on_chunk`` gets them.
 
         Chunks start at the same records as in an uninterrupted run, so that results which depend on the batch in the
-        last digits agree. ``on_chunk`` is called with each chunk's results once they are written.
-
-        Raises:
-            OutputError: The output cannot be written.
-            RuntimeError: ``process`` returned another number of results.
+        last digits agree. Raises OutputError: the output cannot be written.
         """
         self._write(b"")
         lines = islice(read_lines(self.source, self.check), self.lines)
@@ -501,12 +504,8 @@ def _write_all(file: FileIO, data: bytes) -> None:
 def open_job(source: Path, output: Path, *, check: Check, matches: Matches, overwrite: bool = False) -> Job:
     """Lock the output, read the whole input once, write the rejected file, and see what is already done.
 
-    The output itself is changed only by :meth:`Job.run`; at the end of the block other runs may have it. With
-    ``overwrite`` it is started again instead of continued.
-
-    Raises:
-        UsageError: A path is wrong, another run holds the output, or the output belongs to something else.
-        OutputError: The rejected file cannot be written.
+    With ``overwrite`` the output is started again instead of continued. Raises UsageError: a path is wrong, another run
+    holds the output, or it belongs to something else; OutputError: the rejected file cannot be written.
     """
     check_paths([source], output)
     job = Job(source, output, check, _open_locked(output))

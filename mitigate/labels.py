@@ -6,9 +6,9 @@
 - ``read_answers``: answers with their judged sentences, for statistics, from annotated records, labelled sentences or
   the lines of `mitigate evaluate --judgements`.
 
-A labelled sentence has ``reference``, ``sentence`` and ``label`` (one of the four, or "unsupported" in two-way
-sources), and optionally ``id``, ``source``, ``question``, ``answer``, ``lang`` or ``language``, ``fragments`` (verbatim
-pieces of the reference) and ``correction`` (a whole sentence). A bad line, returned with its problems, stops no other.
+``check_labelled`` knows the fields of a labelled sentence: ``label`` is one of the four, or "unsupported" in two-way
+sources, ``fragments`` are verbatim pieces of the reference, ``correction`` is a whole sentence. A bad line, returned
+with its problems, stops no other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from annotators.evaluation.metrics import GOLD_LABELS, UNSUPPORTED
 from annotators.evaluation.splits import FOLD_NAMES, GROUP_FIELDS, N_FOLDS, fold_of, group_rows
 from annotators.evaluation.splits import plain as folded
 from annotators.records import HALLUCINATED, LABELS
-from mitigate.io import Check, Line, Problem, Record, check_annotation_input, check_text, read_lines, set_aside, shown
+from mitigate.io import Check, Line, Problem, Record, check_annotation_input, check_texts, read_lines, set_aside, shown
 
 FOLDERS = ("sentences", "binary", "spans")
 
@@ -42,12 +42,8 @@ class LabelledFiles:
 
 def check_labelled(record: Record) -> list[Problem]:
     """Problems of a labelled sentence; extra keys are free."""
-    problems = check_text(record, "sentence", required=True)
-    problems += check_text(record, "reference", required=True, empty=True)
-    for name in ("question", "answer", "correction"):
-        problems += check_text(record, name, required=False, empty=True)
-    for name in ("source", "lang", "language"):
-        problems += check_text(record, name, required=False)
+    problems = check_texts(record, sentence="text", reference="any", question="any?", answer="any?", correction="any?")
+    problems += check_texts(record, source="text?", lang="text?", language="text?")
     label = record.get("label")
     if not isinstance(label, str) or label not in GOLD_LABELS:
         value = shown(label) if "label" in record else None
@@ -119,19 +115,11 @@ def _texts(record: Record) -> dict[str, str]:
     return {k: v.encode("utf-8", "replace").decode() for k, v in known if isinstance(v, str)}
 
 
-@dataclass(frozen=True)
-class GoldRows:
-    """Rows to judge ("reference", "sentence", "label", maybe "question", "answer", "language"), groups, bad lines."""
-
-    rows: list[dict[str, Any]]
-    groups: list[str]
-    rejected: list[tuple[Path, Line]]
-
-
-def read_gold(paths: Sequence[Path]) -> GoldRows:
+def read_gold(paths: Sequence[Path]) -> tuple[list[dict[str, Any]], list[str], list[tuple[Path, Line]]]:
     """Read files of either form, lines of both may stand in one file; equal rows count once.
 
-    Raises UsageError: a file cannot be read.
+    Returns the rows to judge ("reference", "sentence", "label", maybe "question", "answer", "language"), the group of
+    each, and the bad lines with their files. Raises UsageError: a file cannot be read.
     """
     good, rejected = _read(paths, check_gold)
     rows = {
@@ -140,7 +128,7 @@ def read_gold(paths: Sequence[Path]) -> GoldRows:
         for row in _rows_of(line.record or {})
     }
     kept = list(rows.values())
-    return GoldRows(kept, group_rows([_texts(row) for row in kept]), rejected)
+    return kept, group_rows([_texts(row) for row in kept]), rejected
 
 
 def check_gold(record: Record) -> list[Problem]:
@@ -226,14 +214,14 @@ def check_either(record: Record) -> list[Problem]:
     if "sentences" not in record and "sentence" in record and "status" in record:
         text = record["sentence"]
         sentence = {**record, "text": text, "start": 0, "end": len(text) if isinstance(text, str) else 0}
-        return check_text(record, "sentence", required=True) or check_either(
+        return check_texts(record, sentence="text") or check_either(
             {"answer": text, "reference": record.get("reference"), "sentences": [sentence]}
         )
     if "sentences" not in record:
         if "answer" in record and "sentence" not in record:
             return [Problem("sentences", None, "the list that `mitigate annotate` writes")]
         return check_labelled(record)
-    problems = check_text(record, "answer", required=True) + check_text(record, "reference", required=True, empty=True)
+    problems = check_texts(record, answer="text", reference="any")
     if problems:
         return problems
     sentences = record["sentences"]

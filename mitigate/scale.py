@@ -2,15 +2,11 @@
 
     OUTPUT.parts/part-00007-3f2a9c0d11e84b72.jsonl    results of the eighth part of the input, in its order
 
-The input is cut into parts of N good lines. Ray Data hands the parts to workers; each worker is an actor that loads its
-models once and gives every part to the function that one process would use. A part's file appears in one step when the
-part is done, and its name carries a digest of the part's lines and of the settings: a second run skips the files that
-are there, and another input or other settings never pick them up. So a part that dies with its worker, its node or the
-whole run is done again, and no record is lost or written twice. When all files are there, the command reads them in the
-order of the input and writes OUTPUT. Only places of parts pass through Ray, so memory does not grow with the input.
+Ray Data hands parts of N good lines to workers, actors that load their models once and work as one process would. A
+part's file appears in one step, and its name carries a digest of its lines and of the settings: a second run skips what
+is there and does again what died with its worker, node or run. When all are there, the command writes OUTPUT of them.
 
-Leaves out: inputs other than one file of JSON Lines, and machines without a common file system; every node must see
-INPUT and OUTPUT under the same path. FEWL's scores need the neighbours of every question, so one process computes them.
+Leaves out machines without a common file system. FEWL's scores need all questions, so one process computes them.
 """
 
 from __future__ import annotations
@@ -28,11 +24,15 @@ from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
+import numpy as np
+
+from mitigate import models
 from mitigate.io import (
     Check,
+    Job,
     Process,
     Record,
     UsageError,
@@ -42,12 +42,6 @@ from mitigate.io import (
     processed,
     without_results,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from mitigate.io import Job
-    from mitigate.models import Asked, Tell
 
 LIMITS = ("max_cost", "requests_per_minute", "tokens_per_minute")
 """Options of ``engines.usage.METER``, which counts what its own process asks."""
@@ -205,7 +199,7 @@ class Worker:
         return {"part": part.number}
 
 
-def do_parts(task: Task, prepare: Prepare, parts: Sequence[Part], pool: Pool, tell: Tell) -> None:
+def do_parts(task: Task, prepare: Prepare, parts: Sequence[Part], pool: Pool, tell: models.Tell) -> None:
     """Have those of these parts done that have no file yet.
 
     Raises PartsError where parts failed or were lost, UsageError where all failures are mistakes of the user's.
@@ -278,16 +272,14 @@ def _on_ray(task: Task, prepare: Prepare, left: list[Part], pool: Pool) -> Itera
 
 
 def annotate(
-    job: Job, name: str, options: Mapping[str, Any], chunk: int, pool: Pool, known: Set[str], tell: Tell
+    job: Job, name: str, options: Mapping[str, Any], chunk: int, pool: Pool, known: Set[str], tell: models.Tell
 ) -> Iterator[Record]:
     """Annotate the records that have no result in a job's output yet; returns their results, in order.
 
     One process may have begun the output; ``known`` are the fingerprints of the annotators that wrote what is in it.
     ``chunk`` records are judged at once. ``tell`` is called with a line about every part.
 
-    Raises:
-        UsageError: Finished work is another annotator's.
-        PartsError: Parts failed.
+    Raises UsageError: finished work is another annotator's; PartsError: parts failed.
     """
     different = {k: v for k, v in options.items() if k not in ("cache", "concurrency")}
     settings = {"annotator": name, "chunk": chunk, **different}
@@ -340,8 +332,8 @@ def fill(
     cache: Path | None,
     concurrency: int,
     pool: Pool,
-    tell: Tell,
-) -> tuple[list[Record], list[Asked]]:
+    tell: models.Tell,
+) -> tuple[list[Record], list[models.Asked]]:
     """Ask LLMs what the FEWL records of a file lack; returns what `mitigate.models.fill` makes of them.
 
     ``llms`` holds ``references`` and ``answers``, each a list of ``[NAME=]KIND:MODEL[@BASE_URL]``. Each worker has so
@@ -350,27 +342,23 @@ def fill(
     The files of the parts, in the folder named after ``output``, stay, so that the same records are scored in another
     way without asking again. ``cache`` holds the replies for all workers; None has each worker remember its own.
     """
-    from mitigate.models import Asked
-
     task = Task.of(source, output, check_record, {"llms": llms, **how})
     parts = task.cut(pool.part_size)
     do_parts(task, partial(_filler, llms, how, cache, concurrency), parts, pool, tell)
     rows = list(task.rows(parts))
-    return [row["record"] for row in rows], [Asked.from_dict(row["asked"]) for row in rows]
+    return [row["record"] for row in rows], [models.Asked.from_dict(row["asked"]) for row in rows]
 
 
 def _filler(llms: Mapping[str, Sequence[str]], how: Mapping[str, Any], cache: Path | None, concurrency: int) -> Process:
-    from mitigate.models import failures, fill, open_named
-
     opened: dict[str, Any] = {}  # closed with their worker; a model that has both roles is loaded once
     where = (ExitStack(), opened, cache or Path(":memory:"), concurrency)
-    references, answers = (open_named(llms[role], role, *where) for role in ("references", "answers"))
+    references, answers = (models.open_named(llms[role], role, *where) for role in ("references", "answers"))
 
     def process(records: list[Record]) -> list[Record]:
         for engine in opened.values():
             engine.failed = 0
-        asked = fill(records, references, answers=answers, **how)
-        if failed := failures(opened.values()):
+        asked = models.fill(records, references, answers=answers, **how)
+        if failed := models.failures(opened.values()):
             raise RuntimeError(failed)
         return [{"record": r, "asked": a.to_dict()} for r, a in zip(records, asked, strict=True)]
 

@@ -21,6 +21,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from rich.console import Console
+
 from annotators.base import Annotator, engine_in
 from mitigate import scale
 from mitigate.cli.options import (
@@ -47,6 +49,7 @@ from mitigate.io import (
     open_job,
     progress,
     read_lines,
+    read_rows,
     rejected_path,
     say,
     tell_rejected,
@@ -54,7 +57,8 @@ from mitigate.io import (
 )
 from mitigate.models import open_annotator
 from mitigate.report.html import write_page
-from mitigate.report.totals import Totals, read_annotated
+from mitigate.report.terminal import print_records, summary
+from mitigate.report.totals import Totals
 
 SHOWN_RECORDS = 50  # a file of up to so many records is also printed
 
@@ -175,7 +179,7 @@ def run_file(args: argparse.Namespace, settings: Mapping[str, Any]) -> int:
             _annotate(job, annotator_for(args, settings, job, fingerprints), args.chunk_size, note)
         if problems:
             say(f"problems with replies, by sentence: {', '.join(f'{k} {n:,}' for k, n in problems.most_common())}")
-        totals = report(args, lambda: read_annotated(job.output), job)
+        totals = report(args, lambda: read_rows(job.output), job)
     return exit_code(totals.failed, args, job.rejected)
 
 
@@ -228,8 +232,6 @@ def annotator_for(
 
 
 def _annotate(job: Job, annotator: Annotator | None, chunk_size: int, note: Callable[[Sequence[Record]], None]) -> None:
-    from rich.console import Console
-
     before, sentences, start = job.done, 0, perf_counter()
     if annotator is not None:
         records = (line.record for line in read_lines(job.source, job.check) if line.record is not None)
@@ -258,10 +260,6 @@ def _annotate(job: Job, annotator: Annotator | None, chunk_size: int, note: Call
 
 def report(args: argparse.Namespace, records: Callable[[], Iterable[Record]], job: Job | None) -> Totals:
     """Write the page and print the records, if few, and the totals; with `--json` the totals of a job alone."""
-    from rich.console import Console
-
-    from mitigate.report.terminal import print_records, summary
-
     totals = Totals()
     for record in records():
         totals.add(record)

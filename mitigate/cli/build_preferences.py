@@ -13,7 +13,7 @@ import argparse
 
 from annotators.records import LABELS
 from mitigate.cli.options import Subparsers, add_command, check_files, print_json
-from mitigate.io import REJECTED, Problem, Record, check_text, counted, read_whole, rejected_path, shown, write_lines
+from mitigate.io import REJECTED, Problem, Record, check_texts, counted, read_whole, rejected_path, shown, write_lines
 from mitigate.rl.preferences import build_pairs
 
 
@@ -35,9 +35,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def check_annotated(record: Record) -> list[Problem]:
     """Problems of an annotated answer: question, reference, answer and its sentences."""
-    problems = check_text(record, "question", required=True)
-    problems += check_text(record, "reference", required=True, empty=True)
-    problems += check_text(record, "answer", required=True)
+    problems = check_texts(record, question="text", reference="any", answer="text")
     sentences = record.get("sentences")
     if not isinstance(sentences, list):
         value = shown(sentences) if "sentences" in record else None

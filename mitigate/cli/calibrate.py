@@ -13,20 +13,17 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from annotators.operating import BASE_RATES, EXPECTED_RATE, FALSE_FLAGS, FALSE_PASSES
+from annotators.base import Annotator
+from annotators.operating import BASE_RATES, EXPECTED_RATE, FALSE_FLAGS, FALSE_PASSES, Calibration, fit_calibration
+from annotators.records import SentenceAnnotation
 from engines.packaged import sha256
-from mitigate.cli.options import Subparsers, add_command, check_files, figure, print_json, versions
+from mitigate.cli.options import Subparsers, add_command, check_files, print_json, versions
 from mitigate.io import REJECTED, OutputError, UsageError, progress, set_aside, whole_file
 from mitigate.models import open_annotator
+from mitigate.report.terminal import figure
 from mitigate.report.totals import point_of
-
-if TYPE_CHECKING:
-    from annotators.base import Annotator
-    from annotators.operating import Calibration
-    from annotators.records import SentenceAnnotation
-
 
 CHUNK = 256
 FIGURES = {
@@ -60,7 +57,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Fit and write the file; returns the exit code."""
-    from annotators.operating import fit_calibration
     from mitigate.labels import read_gold
 
     if args.annotator.startswith("cascade:"):
@@ -74,18 +70,18 @@ def run(args: argparse.Namespace) -> int:
             "good for ranking only, and it refuses a calibration"
         )
     check_files(args)
-    gold = read_gold(args.input)
-    set_aside(gold.rejected, args.output)
-    if not gold.rows:
+    rows, groups, rejected = read_gold(args.input)
+    set_aside(rejected, args.output)
+    if not rows:
         raise UsageError("--input: expected labelled rows, found none; see `mitigate calibrate --help` for their form")
     annotator = open_annotator(args.annotator).calibrated(None)  # its own scores
-    judged = _judge(annotator, gold.rows)
+    judged = _judge(annotator, rows)
     try:
         calibration = fit_calibration(
             [s.scores for s in judged],
             [s.label for s in judged],
-            [row["label"] for row in gold.rows],
-            gold.groups,
+            [row["label"] for row in rows],
+            groups,
             annotator=annotator.fingerprint,
             name=args.output.stem,
             expected_rate=args.expected_rate,
@@ -108,11 +104,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         who = {"annotator": annotator.name, "fingerprint": annotator.fingerprint}
         fitted = {"operating_point": calibration.point.to_dict(), **calibration.report}
-        print_json({**who, **fitted, "rejected_lines": len(gold.rejected), "output": str(args.output)})
+        print_json({**who, **fitted, "rejected_lines": len(rejected), "output": str(args.output)})
     else:
         _print(calibration, annotator)
         print(f"calibration         {args.output}")
-    return REJECTED if gold.rejected else 0
+    return REJECTED if rejected else 0
 
 
 def _judge(annotator: Annotator, rows: Sequence[dict[str, Any]]) -> list[SentenceAnnotation]:

@@ -14,8 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from annotators.base import Annotator
 from annotators.records import HALLUCINATED, failed_share
 from mitigate.cli.annotate import annotator_for, continued
 from mitigate.cli.options import (
@@ -27,6 +28,7 @@ from mitigate.cli.options import (
     exit_code,
     print_json,
 )
+from mitigate.inference.correct import Regenerate
 from mitigate.io import (
     ADDED,
     FAILED,
@@ -35,18 +37,15 @@ from mitigate.io import (
     Problem,
     Record,
     check_annotation_input,
-    check_text,
+    check_texts,
     counted,
     progress,
+    read_rows,
     say,
     shown,
 )
 from mitigate.models import open_engine
-from mitigate.report.totals import percent, read_annotated
-
-if TYPE_CHECKING:
-    from annotators.base import Annotator
-    from mitigate.inference.correct import Regenerate
+from mitigate.report.totals import percent
 
 ERROR = "correction_error"
 CORRECTED = (
@@ -147,7 +146,7 @@ def _run(
             job.redo(work, lambda row: ERROR in row, chunk_size=args.chunk_size)
         with progress("judging", job.valid, job.done) as tell:
             job.run(work, chunk_size=args.chunk_size, on_chunk=lambda _: tell(job.done))
-        rows = list(read_annotated(args.output))
+        rows = list(read_rows(args.output))
         summary, text = summarise(rows)
     if args.json:
         print_json({**summary, "rejected_lines": job.rejected, "output": str(args.output)})
@@ -164,9 +163,7 @@ def _run(
 
 def check_candidates(record: Record) -> list[Problem]:
     """Problems of a record with several answers."""
-    problems = check_text(record, "question", required=False, empty=True)
-    problems += check_text(record, "reference", required=True, empty=True)
-    problems += check_text(record, "language", required=False)
+    problems = check_texts(record, question="any?", reference="any", language="text?")
     answers = record.get("answers")
     good = isinstance(answers, list) and answers and all(isinstance(a, dict) for a in answers)
     if not good or not all(isinstance(a.get("text"), str) for a in answers or []):

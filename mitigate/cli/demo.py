@@ -50,9 +50,8 @@ def run(args: argparse.Namespace) -> int:
         import gradio  # noqa: F401
     except ImportError as error:
         raise UsageError(f"demo needs more packages: pip install 'hallucination-toolkit[demo]' ({error})") from error
-    from mitigate.demo.launch import launch
     from mitigate.demo.limits import Limits, Refusal
-    from mitigate.demo.page import build
+    from mitigate.demo.page import build, launch
     from mitigate.demo.service import SMOLLM2, Service, Shelf
 
     def load(name: str) -> Annotator:

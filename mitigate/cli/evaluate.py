@@ -4,10 +4,9 @@
     mitigate evaluate --input unseen_*.jsonl --compare out/runs/a/annotator out/runs/b/annotator
     mitigate evaluate --input test.jsonl --protocol official --annotator generative:openai:MODEL@URL
 
-Prints a table (or JSON with --json) and writes the same as JSON with --output: figures by source, language and split
-(the rows' "split"). Lines that are no labelled sentences are reported, left out and, with --output, written to
-OUTPUT.rejected.jsonl; then the exit code is 3. The protocol "official" scores raw replies as ANAH's published program
-does (annotators/evaluation/official.py); it reads that program's test file or, with --replies, its output.
+Figures are by source, language and split (the rows' "split"). The protocol "official" scores raw replies as ANAH's
+published program does (annotators/evaluation/official.py); it reads that program's test file or, with --replies, its
+output.
 """
 
 from __future__ import annotations
@@ -33,19 +32,30 @@ from mitigate.cli.options import (
     cache_of,
     calibration_option,
     check_files,
-    console,
     exit_code,
-    figure,
     generative_options,
-    plain,
     print_json,
     sha256,
-    table,
     tell_cost,
     versions,
 )
-from mitigate.io import Record, UsageError, make_parent, progress, say, set_aside, write_json, write_lines
+from mitigate.io import (
+    Line,
+    Problem,
+    Record,
+    UsageError,
+    check_texts,
+    make_parent,
+    parse_line,
+    progress,
+    read_lines,
+    say,
+    set_aside,
+    write_json,
+    write_lines,
+)
 from mitigate.models import open_annotator, open_engine
+from mitigate.report.terminal import console, figure, plain, table
 from mitigate.scale import LIMITS
 
 if TYPE_CHECKING:
@@ -314,7 +324,6 @@ def run_official(args: argparse.Namespace) -> int:
 def _official_rows(args: argparse.Namespace) -> tuple[list[Record], int]:
     """The rows of the published program, or of its test file with turns [user, assistant], and how many were bad."""
     from annotators.evaluation.official import language_of, type_of
-    from mitigate.io import Line, Problem, check_text, parse_line, read_lines
 
     def row_of(record: Record) -> Record:
         turns = record.get("turns")
@@ -324,9 +333,8 @@ def _official_rows(args: argparse.Namespace) -> tuple[list[Record], int]:
 
     def check(record: Record) -> list[Problem]:
         row = row_of(record)
-        problems = [p for key in ("prompt", "golden") for p in check_text(row, key, required=True)]
-        if row.get("reply", "") is not None:  # null: the request failed
-            problems += check_text(row, "reply", required=args.replies, empty=True)
+        needed = args.replies and row.get("reply", "") is not None  # null: the request failed
+        problems = check_texts(row, prompt="text", golden="text", reply="any" if needed else "any?")
         if not problems and language_of(row["prompt"]) is None:
             problems.append(Problem("prompt", None, "words of ANAH's prompts: annotate, Reference, 标注 or 参考文档"))
         if not problems and type_of(row["golden"]) is None:

@@ -5,8 +5,8 @@
     mitigate fewl pick --input scored.jsonl --output picked.jsonl
     mitigate fewl build-benchmark --input short-and-long-answers.jsonl --output benchmark.jsonl
 
-FEWL needs all questions at once for the neighbours, so an output is written whole at the end. What takes long are the
-replies of language models; they are kept in a cache, so that the same command asks nothing twice after it was killed.
+FEWL needs all questions at once, so an output is written whole at the end; replies of language models are kept in a
+cache, so that the same command asks nothing twice after it was killed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from annotators.base import engine_in
+from engines.types import Engine
 from fewl.chale import build_benchmark
 from fewl.expertise import PAIRS, TOKENS, agreement_counts
 from fewl.expertise import report as pairs_report
@@ -39,12 +40,8 @@ from mitigate.cli.options import (
     calibration_option,
     check_costs,
     check_files,
-    console,
-    figure,
-    plain,
     print_json,
     provenance,
-    table,
 )
 from mitigate.io import (
     FAILED,
@@ -53,7 +50,7 @@ from mitigate.io import (
     Record,
     UsageError,
     check_record,
-    check_text,
+    check_texts,
     counted,
     make_parent,
     read_whole,
@@ -62,9 +59,7 @@ from mitigate.io import (
     write_json,
     write_lines,
 )
-
-if TYPE_CHECKING:
-    from engines.types import Engine
+from mitigate.report.terminal import console, figure, plain, table
 
 WIN_COLUMNS = 8  # models in the table of wins
 PLOTS = (".png", ".svg", ".pdf")
@@ -451,10 +446,7 @@ def _build_options(parser: Parser) -> None:
 
 def check_short_and_long(record: Record) -> list[Problem]:
     """Problems of an input of build-benchmark."""
-    problems = check_text(record, "question", required=True)
-    for name in ("short_answer", "long_answer"):
-        problems += check_text(record, name, required=True, empty=True)
-    return problems
+    return check_texts(record, question="text", short_answer="any", long_answer="any")
 
 
 def run_build(args: argparse.Namespace) -> int:

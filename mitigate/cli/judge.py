@@ -2,16 +2,14 @@
 
     mitigate judge --input pairs.jsonl --output judged.jsonl --engine openai:MODEL@URL --cache replies.sqlite
     mitigate judge --input pairs.jsonl --output judged.jsonl --annotator embedded
-    mitigate judge --input pairs.jsonl --output judged.jsonl --similarity cosine
 
 The judge's rules and the form of pairs are in `mitigate/inference/judge.py`. With an engine the cost is estimated
-first, and the command asks whether to go on where a terminal is at hand.
+first.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 from contextlib import closing
 from typing import Any
 
@@ -26,18 +24,18 @@ from mitigate.cli.options import (
     check_files,
     print_json,
 )
-from mitigate.io import FAILED, REJECTED, Problem, Record, UsageError, check_text, read_whole, say, shown, write_lines
-from mitigate.models import failures, load_encoder, load_similarity, open_annotator, open_engine
+from mitigate.io import FAILED, REJECTED, Problem, Record, UsageError, check_texts, read_whole, say, write_lines
+from mitigate.models import failures, open_annotator, open_engine
 from mitigate.report.totals import percent
 
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the command and its options."""
     more = (
-        'Pairs are {"question", "baseline", "method", "reference"?, "correct"?, "incorrect"?}. The result is the '
+        'Pairs are {"question", "baseline", "method", "reference"?}. The result is the '
         "shares of all pairs and the win rate of decided pairs with its 95 % interval."
     )
-    text = "Compare two answers to each question by a language model, an annotator or a metric."
+    text = "Compare two answers to each question by a language model or an annotator."
     parser = add_command(subparsers, "judge", text, more)
     parser.input("This JSON Lines file holds the pairs of answers.")
     parser.output()
@@ -45,26 +43,15 @@ def add_parser(subparsers: Subparsers) -> None:
     with parser.group():
         parser.engine("This language model judges each pair in both orders.")
         parser.annotator(None, calibration=False)
-        text = "The answer that is nearer to correct than to incorrect answers wins, by cosine or rouge-l."
-        parser.option("--similarity", text, "NAME")
     parser.calibration()
     parser.cache()
     parser.cost()
-    parser.flag("--yes", "The command does not ask before it uses an engine.")
     parser.set_defaults(run=run)
 
 
 def check_pair(record: Record) -> list[Problem]:
-    """Problems of a pair."""
-    problems = check_text(record, "question", required=True)
-    for name in ("baseline", "method"):  # an empty answer loses
-        problems += check_text(record, name, required=True, empty=True)
-    problems += check_text(record, "reference", required=False, empty=True)
-    for name in ("correct", "incorrect"):
-        texts = record.get(name)
-        if texts is not None and not (isinstance(texts, list) and all(isinstance(t, str) and t for t in texts)):
-            problems.append(Problem(name, shown(texts), "a list of texts"))
-    return problems
+    """Problems of a pair; an empty answer loses."""
+    return check_texts(record, question="text", baseline="any", method="any", reference="any?")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -79,25 +66,22 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"{args.input}: expected pairs of answers, found no good line")
     failed: str | None = None
     if args.engine is None:
-        judged = _judge(args, options, pairs)
-    elif _agreed(args, pairs):
-        judged, failed = _by_engine(args, pairs)
+        judged = _by_annotator(args, options, pairs)
     else:
-        say("nothing was asked")
-        return FAILED
+        judged, failed = _by_engine(args, pairs)
     write_lines(args.output, ({**p, "outcome": o, **more} for p, (o, more) in zip(pairs, judged, strict=True)))
     result = tally([outcome for outcome, _ in judged])
     if args.json:
-        print_json({**result.to_dict(), "rejected_lines": rejected, "output": str(args.output)})
+        print_json({**result, "rejected_lines": rejected, "output": str(args.output)})
     else:
-        shares = ", ".join(f"{name} {percent(share)}" for name, share in result.shares.items())
-        print(f"{result.n} pairs: {shares} ({result.unsure} of the ties unsure or inconsistent)")
-        if result.win_rate is None:
+        shares = ", ".join(f"{name} {percent(share)}" for name, share in result["shares"].items())
+        print(f"{result['n']} pairs: {shares} ({result['unsure']} of the ties unsure or inconsistent)")
+        if result["win_rate"] is None:
             print("win rate: no pair was decided")
         else:
             print(
-                f"win rate of the method over decided pairs: {percent(result.win_rate)} "
-                f"[{percent(result.low)}, {percent(result.high)}], n = {result.method + result.baseline}"
+                f"win rate of the method over decided pairs: {percent(result['win_rate'])} [{percent(result['low'])}, "
+                f"{percent(result['high'])}], n = {result['method'] + result['baseline']}"
             )
         print(f"output: {args.output}")
     if failed:
@@ -106,39 +90,22 @@ def run(args: argparse.Namespace) -> int:
     return REJECTED if rejected else 0
 
 
-def _judge(args: argparse.Namespace, options: dict[str, Any], pairs: list[Record]) -> list[Any]:
-    from mitigate.inference import judge
+def _by_annotator(args: argparse.Namespace, options: dict[str, Any], pairs: list[Record]) -> list[Any]:
+    from mitigate.inference.judge import by_annotator, with_silence
 
-    if args.annotator is not None:
-        missing = sum(not pair.get("reference") for pair in pairs)
-        if missing:
-            raise UsageError(f"--annotator: {missing} of {len(pairs)} pairs have no reference to judge against")
-        annotator = open_annotator(args.annotator, options)
-        return judge.with_silence(pairs, lambda some: judge.by_annotator(some, annotator))
-    if args.similarity not in ("cosine", "rouge-l"):
-        raise UsageError(f"--similarity: expected cosine or rouge-l, got {args.similarity!r}")
-    encode = load_encoder("auto", [pair["question"] for pair in pairs])[1]
-    similarity = load_similarity(args.similarity, encode)[1]
-    return judge.with_silence(pairs, lambda some: judge.by_similarity(some, similarity))
-
-
-def _agreed(args: argparse.Namespace, pairs: list[Record]) -> bool:
-    """Tell the cost; whether whoever is at the terminal, if anybody, wants to go on."""
-    from mitigate.inference.judge import estimate
-
-    cost = estimate(pairs)
-    tokens = METER.foreseen(cost["prompt_tokens"], cost["reply_tokens"])
-    say(f"{cost['requests']:,} requests to {args.engine}: {tokens} (fewer where replies are in the cache)")
-    if args.yes or not sys.stdin.isatty():
-        return True
-    print("go on? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    if missing := sum(not pair.get("reference") for pair in pairs):
+        raise UsageError(f"--annotator: {missing} of {len(pairs)} pairs have no reference to judge against")
+    annotator = open_annotator(args.annotator, options)
+    return with_silence(pairs, lambda some: by_annotator(some, annotator))
 
 
 def _by_engine(args: argparse.Namespace, pairs: list[Record]) -> tuple[list[Any], str | None]:
     """Outcomes, and which requests failed."""
-    from mitigate.inference.judge import by_engine, with_silence
+    from mitigate.inference.judge import by_engine, estimate, with_silence
 
+    cost = estimate(pairs)
+    tokens = METER.foreseen(cost["prompt_tokens"], cost["reply_tokens"])
+    say(f"{cost['requests']:,} requests to {args.engine}: {tokens} (fewer where replies are in the cache)")
     cache = cache_of(args)
     with closing(open_engine(args.engine, "--engine", cache)) as engine:
         try:

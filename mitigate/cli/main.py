@@ -10,38 +10,24 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from importlib import metadata
-from typing import TYPE_CHECKING
+from importlib import import_module, metadata
 
+from annotators.base import Annotator
 from engines.cache import CacheError
 from engines.types import EngineError
 from engines.usage import METER
-from mitigate.cli import (
-    annotate,
-    build_preferences,
-    calibrate,
-    correct,
-    demo,
-    evaluate,
-    fewl,
-    grpo,
-    judge,
-    models,
-    prompts,
-    run,
-    serve,
-    stats,
-)
+from mitigate.cli import grpo, run
 from mitigate.cli.options import Parser
 from mitigate.io import FAILED, OutputError, UsageError, say
 from mitigate.scale import LIMITS, PartsError
 
-if TYPE_CHECKING:
-    from annotators.base import Annotator
-
-COMMANDS = (
-    annotate, build_preferences, calibrate, correct, demo, evaluate, fewl, grpo, judge, models, prompts, serve, stats,
-)  # fmt: skip
+COMMANDS = [
+    import_module(f"mitigate.cli.{name}")
+    for name in (
+        "annotate", "build_preferences", "calibrate", "correct", "demo", "evaluate", "fewl", "grpo", "judge", "models",
+        "prompts", "serve", "stats",
+    )
+]  # fmt: skip
 
 
 def build_parser(program: str = "mitigate", annotators: Mapping[str, Annotator] | None = None) -> Parser:

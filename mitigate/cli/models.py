@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import argparse
 
-from mitigate.cli.options import Subparsers, add_command, console, print_json, table
+from mitigate.cli.options import Subparsers, add_command, print_json
 from mitigate.io import UsageError
+from mitigate.report.terminal import console, table
 
 
 def add_parser(subparsers: Subparsers) -> None:

@@ -17,17 +17,12 @@ from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+from annotators.base import Annotator, CascadeAnnotator, engine_in, parts_of
 from engines.packaged import sha256
 from engines.usage import METER
 from mitigate.io import REJECTED, UsageError, check_paths, make_parent, say
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
-    from annotators.base import Annotator
 
 EXIT_CODES = (
     "The exit code is 0 when all is done, 1 after a failure, 2 for wrong usage, and 3 when lines were rejected, which "
@@ -238,8 +233,6 @@ def generative_options(args: argparse.Namespace, names: Sequence[str] = ()) -> d
     checked here. ``names`` are the annotators, by default that of ``--annotator``.
     """
     given = {name: value for name in GENERATIVE if (value := getattr(args, name)) is not None}
-    from annotators.base import engine_in, parts_of
-
     asked = {name: engine for name in names or [args.annotator] if (engine := engine_in(name)) is not None}
     if not asked and (wrong := [name for name in given if name != "seed" or not names]):
         raise UsageError(f"{_flags(wrong)}: only with --annotator generative:{ENGINE}")
@@ -277,12 +270,18 @@ def check_costs(args: argparse.Namespace, engines: Iterable[str | None]) -> None
         raise UsageError(f"{_flags(given)}: only for servers, engines openai:MODEL[@BASE_URL]; none is asked here")
 
 
+def cost_words(args: argparse.Namespace) -> list[str]:
+    """The given prices and limits as words of a command line."""
+    given = {name: getattr(args, name) for name in COSTS if getattr(args, name) is not None}
+    values = {name: ",".join(map(str, value if name == "price" else [value])) for name, value in given.items()}
+    return [word for name, value in values.items() for word in (_flags([name]), value)]
+
+
 def tell_cost(annotator: Annotator, records: Iterable[Mapping[str, Any]], *, given: bool = False) -> None:
     """Tell what a generative annotator, also in a cascade, will ask about records, before it does.
 
     ``given``: they are rows, whose sentences are judged as they are.
     """
-    from annotators.base import CascadeAnnotator
     from annotators.generative.annotator import GenerativeAnnotator
 
     which = ""
@@ -330,8 +329,6 @@ def cache_of(args: argparse.Namespace) -> Path:
 
 def check_engine(args: argparse.Namespace) -> None:
     """Refuse `--cache` without `--engine`, and prices and limits where neither that nor the annotator asks a server."""
-    from annotators.base import engine_in
-
     if args.cache is not None and args.engine is None:
         raise UsageError("--cache: the response cache of an engine; give --engine too")
     check_costs(args, [args.engine, engine_in(args.annotator or "")])
@@ -353,37 +350,6 @@ def print_json(result: Mapping[str, Any]) -> None:
         print(json.dumps(result, ensure_ascii=ascii_only, allow_nan=False))
     except UnicodeEncodeError:  # a lone surrogate
         print(json.dumps(result, allow_nan=False))
-
-
-def console(width: int) -> Console:
-    """A console as wide as the terminal; ``width`` columns where the output is no terminal."""
-    from rich.console import Console
-
-    return Console(width=None if sys.stdout.isatty() else width, highlight=False)
-
-
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: bool = False, **settings: Any) -> Table:
-    """A table with these headings and rows; with ``right`` all columns but the first stand right and do not wrap."""
-    from rich.table import Table
-
-    shown = Table(**settings)
-    for place, heading in enumerate(headings):
-        shown.add_column(heading, justify="right" if right and place else "left", no_wrap=right)
-    for row in rows:
-        shown.add_row(*row)
-    return shown
-
-
-def plain(text: object) -> str:
-    """Text of a file, made safe to print: no terminal codes, no markup."""
-    from rich.markup import escape
-
-    return escape("".join(c if c.isprintable() else "\ufffd" for c in str(text)))
-
-
-def figure(value: float | None, digits: int = 3) -> str:
-    """A number with so many digits; a dash where there is none."""
-    return "–" if value is None else f"{value:.{digits}f}"
 
 
 def versions(*packages: str) -> dict[str, str | None]:

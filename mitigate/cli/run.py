@@ -14,16 +14,13 @@ import shlex
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from annotators.base import Annotator
 from engines.cache import CacheError
 from engines.types import EngineError
 from engines.usage import METER
-from mitigate.cli.options import Subparsers, add_command, print_json
+from mitigate.cli.options import Subparsers, add_command, check_costs, cost_words, print_json
 from mitigate.io import FAILED, OutputError, UsageError, say
-
-if TYPE_CHECKING:
-    from annotators.base import Annotator
 
 EXIT_CODES = (
     "The exit code is 0 when all is done, 1 after a failure, 2 for wrong usage, 3 when input lines were rejected, and "
@@ -77,7 +74,10 @@ def run(args: argparse.Namespace, *, program: str, tasks: tuple[str, ...], annot
     if tasks and (task := read_yaml(path).get("task")) is not None and task not in tasks:
         raise UsageError(f"{path} is of task {task!r}; expected {' or '.join(tasks)}: use `mitigate run {path}`")
     options, module = load_recipe(path, overrides, annotators)
-    print(f"# {path}\n{dump(options)}", end="")
+    resolved = dump(options)
+    if not annotators and "openai:" not in resolved:  # those of a calling program may ask anything
+        check_costs(args, ())
+    print(f"# {path}\n{resolved}", end="")
     if args.check:
         return 0
     inside = path.resolve().is_relative_to(recipes_folder().resolve())
@@ -103,7 +103,7 @@ def run(args: argparse.Namespace, *, program: str, tasks: tuple[str, ...], annot
         finally:
             if METER.requests and folder.path.is_dir():  # else it was discarded
                 folder.append("usage.jsonl", [METER.to_dict()])
-    again = shlex.join([args.recipe, *overrides, "--output", str(output)])
+    again = shlex.join([args.recipe, *overrides, "--output", str(output), *cost_words(args)])
     say(f"{why}; what is done is kept, go on with: {program} {again}")
     return code
 

@@ -27,7 +27,7 @@ from annotators.retrieval import BM25, fuse, words
 from annotators.text.language import language_of
 from mitigate.dataset import prompts
 from mitigate.dataset.stage import LLM, extended, fill_verdicts, head_of, reads, vectors_of
-from mitigate.io import Line, Problem, Record, UsageError, check_text, read_lines, set_aside, shown, write_lines
+from mitigate.io import Line, Problem, Record, UsageError, check_texts, read_lines, set_aside, shown, write_lines
 
 LANGUAGES = ("en", "zh")
 SUFFIXES = (".md", ".markdown", ".txt")
@@ -49,9 +49,7 @@ def bare_name(name: str) -> str:
 
 def check_topic(record: Record) -> list[Problem]:
     """Problems of {"topic", "category"?, "domain"?, "description"?, "aliases"?, "language"?}; extra keys are free."""
-    problems = check_text(record, "topic", required=True)
-    for name in ("category", "domain", "description"):
-        problems += check_text(record, name, required=False, empty=True)
+    problems = check_texts(record, topic="text", category="any?", domain="any?", description="any?")
     problems += _check_language(record)
     aliases = record.get("aliases")
     if aliases is not None and not (isinstance(aliases, list) and all(isinstance(a, str) for a in aliases)):
@@ -63,7 +61,7 @@ def check_topic(record: Record) -> list[Problem]:
 
 def check_document(record: Record) -> list[Problem]:
     """Problems of {"title", "text", "id"?, "language"?}; extra keys are free."""
-    problems = check_text(record, "title", required=True) + check_text(record, "text", required=True)
+    problems = check_texts(record, title="text", text="text")
     if isinstance(record.get("id"), (bool, float, list, dict)):
         problems.append(Problem("id", shown(record["id"]), "a string or a whole number"))
     return problems + _check_language(record)
@@ -272,7 +270,7 @@ def judge(topics: Sequence[Record], texts: Mapping[str, str], llm: LLM | None) -
 def check_reference(row: Record) -> list[Problem]:
     """A topic goes on when it has a document, the text of which may have been put in by hand."""
     if row["document"] is not None:
-        return check_text(row, "reference", required=True)
+        return check_texts(row, reference="text")
     seen = ", ".join(c["title"] for c in row["candidates"]) or "none"
     expected = (
         f"a document for the topic {row['topic']!r} (candidates: {seen}); add one to the corpus, or an alias to the"

@@ -67,8 +67,7 @@ class Limits:
         for found in self.problems(**texts):
             option = "--max-reference" if found.field == "reference" else "--max-characters"
             advice = f"Shorten it, or start the page with a larger {option}." if "most" in found.expected else ""
-            name = found.field.replace("_", " ")
-            raise Refusal(f"The {name} has {found.value}; this page takes {found.expected}. {advice}".strip())
+            raise Refusal(f"The {found.field} has {found.value}; this page takes {found.expected}. {advice}".strip())
 
     def check_record(self, record: Record) -> list[Problem]:
         """Problems of one record of an uploaded file."""
@@ -172,7 +171,9 @@ def _from_csv(path: Path) -> Path:
     csv.field_size_limit(2**24)
     target = work_folder() / f"{path.stem}.jsonl"
     with path.open(encoding="utf-8-sig", newline="") as source, target.open("wb") as file:
-        sign = max(",;\t", key=source.readline().count)  # some spreadsheets write others than commas
+        head = source.readline()  # some spreadsheets write others than commas
+        names = {sign: set(next(csv.reader([head], delimiter=sign), ())) for sign in ",;\t"}
+        sign = max(names, key=lambda sign: ({"reference", "answer"} <= names[sign], head.count(sign)))
         source.seek(0)
         rows = csv.DictReader(source, restkey="more", delimiter=sign)
         if missing := [name for name in ("reference", "answer") if name not in (rows.fieldnames or ())]:

@@ -1,10 +1,13 @@
-"""The page as one Gradio Blocks: four tabs (Mitigate is in ``mend.py``) and two endpoints, `/annotate` and `/fewl`."""
+"""The page as one Gradio Blocks: four tabs (Mitigate is in ``mend.py``) and the endpoint `/annotate`.
+
+It is served on loopback, silent towards everywhere else, with system fonts only.
+"""
 
 from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from itertools import islice
@@ -13,26 +16,24 @@ from time import perf_counter
 from typing import Any, Literal
 
 import gradio as gr
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from annotators.base import Annotator
-from annotators.records import LABELS
+from annotators.records import LABELS, SentenceAnnotation
+from annotators.verifier.annotator import SHIPPED
 from mitigate.demo import parts
-from mitigate.demo.limits import Refusal, private_folder, problems_of, read_uploaded, work_folder
+from mitigate.demo.limits import Limits, Refusal, private_folder, problems_of, read_uploaded, work_folder
 from mitigate.demo.mend import mend_tab
-from mitigate.demo.service import (
-    AGGREGATIONS,
-    MAX_NEIGHBOURS,
-    SIMILARITIES,
-    STEP_SECONDS,
-    Service,
-    Step,
-    at_thresholds,
-    heard,
-    threads,
-)
-from mitigate.io import check_record, counted, dump_line, rejected_row, without_results
-from mitigate.report.html import bar, escape, table, write_page
-from mitigate.report.totals import KINDS, STATES, Totals, kind_of, one_line, read_annotated, verdict
+from mitigate.demo.service import STEP_SECONDS, Service, Step, at_thresholds, heard, threads
+from mitigate.inference.correct import standing
+from mitigate.io import counted, dump_line, read_rows, rejected_row, without_results
+from mitigate.report.html import STYLE, bar, escape, table, write_page
+from mitigate.report.totals import KINDS, STATES, Totals, kind_of, one_line, verdict
 
 TITLE = "Hallucination toolkit"
 HEAD = (
@@ -53,13 +54,11 @@ SHOWN_REJECTED = 20
 Record = dict[str, Any]
 MAX_ANSWERS = 5
 NO_PAIR = parts.empty(
-    "Answers, ranked, appear here.",
-    "Pick an example, or give two to five answers and what one or more LLMs answer to the same question.",
+    "Answers, ranked, appear here.", "Pick an example, or give a reference and two to five answers to one question."
 )
-SCORE_PARTS = ("truthfulness", "laziness")
 
 Update = dict[Any, Any]  # component → its new value
-Compared = tuple[Record | None, Mapping[int, Step], Sequence[Record], str]  # what ``compare_view`` shows
+Compared = tuple[Sequence[tuple[str, str]], dict[int, Step], str]  # what ``compare_view`` shows
 Shown = tuple[Record, Sequence[tuple[int, int]], str, str]  # record, what is not judged, name, HTML below the verdict
 CALIBRATED = "as measured"
 THRESHOLDS = {CALIBRATED: None, "decide all": (0.5, 0.5), "only where sure": (0.8, 0.95)}  # flag_at, support_at
@@ -90,27 +89,23 @@ def build(service: Service) -> gr.Blocks:
             compare_tab(service)
         with gr.Tab("Batch", id="batch"):
             batch_tab(service)
-        _endpoints(service)
+        _endpoint(service)
     page.queue(max_size=service.limits.queue, default_concurrency_limit=service.limits.at_once)
     return page
 
 
-def _endpoints(service: Service) -> None:
-    """The named endpoints; everything else that the page calls is private to it."""
+def _endpoint(service: Service) -> None:
+    """The named endpoint; everything else that the page calls is private to it."""
 
-    def told(call: Callable[..., Record]) -> Callable[..., Record]:
-        @wraps(call)
-        def asked(*values: Any) -> Record:
-            try:
-                return call(*values)
-            except Refusal as error:
-                raise gr.Error(str(error), print_exception=False) from error
-
-        return asked
+    @wraps(service.annotate)
+    def annotate(*values: str) -> Record:
+        try:
+            return service.annotate(*values)
+        except Refusal as error:
+            raise gr.Error(str(error), print_exception=False) from error
 
     settings = {k: v for k, v in parts.judging(service.limits).items() if k.startswith("concurrency")}
-    gr.api(told(service.annotate), api_name="annotate", **settings)
-    gr.api(told(service.fewl), api_name="fewl", **settings)
+    gr.api(annotate, api_name="annotate", **settings)
 
 
 # --- the tab that annotates one answer ------------------------------------------------------------------------------
@@ -255,9 +250,7 @@ class Batch:
     def files(self) -> tuple[Path, Path, Path | None]:
         """The annotated records, the HTML report of what is done, and the bad lines."""
         page, rejected = self.output.with_name("report.html"), len(self.rejected)
-        write_page(
-            page, partial(read_annotated, self.output), self.totals, rejected=rejected, full_output=self.output.name
-        )
+        write_page(page, partial(read_rows, self.output), self.totals, rejected=rejected, full_output=self.output.name)
         return self.output, page, self.rejected_file
 
 
@@ -354,7 +347,7 @@ def batch_tab(service: Service) -> None:
         if batch is None:
             return ""
         number = int(event.row_value[0])
-        return parts.annotated_view(next(islice(read_annotated(batch.output), number - 1, None)), run=f"row {number}")
+        return parts.annotated_view(next(islice(read_rows(batch.output), number - 1, None)), run=f"row {number}")
 
     outputs = [result, records, opened, kept, stop, *saves]
     running = run.click(work, [file, annotator], outputs, **parts.judging(limits))
@@ -387,204 +380,195 @@ def batch_view(batch: Batch, *, stopped: bool = False) -> str:
 
 def compare_tab(service: Service) -> None:
     """Build the tab that compares answers, inside a Blocks context."""
-    found = parts.examples("compare")
     with gr.Row(equal_height=True):
-        question = gr.Textbox(label="Question", max_lines=3, scale=3, min_width=220, elem_id="compare-question")
+        question = gr.Textbox(
+            label="Question (optional)", max_lines=3, scale=3, min_width=220, elem_id="compare-question"
+        )
         annotator = parts.annotator_box(service.shelf)
-    answers, replies = (
-        gr.Dataframe(
-            headers=[name, "text"], datatype="str", type="array", row_count=rows, column_count=2, wrap=True,
-            interactive=True, label=label, column_widths=["22%", "78%"], elem_id=f"compare-{name}",
-        )
-        for name, rows, label in (
-            ("model", 2, f"Two to {MAX_ANSWERS} answers"), ("llm", 2, "Reference answers: what other LLMs answer")
-        )
+    reference = gr.Textbox(label="Reference", lines=6, max_lines=9, elem_id="compare-reference")
+    answers = gr.Dataframe(
+        headers=["model", "text"], datatype="str", type="array", row_count=2, column_count=2, wrap=True,
+        interactive=True, label=f"Two to {MAX_ANSWERS} answers", column_widths=["22%", "78%"],
     )  # fmt: skip
-    with gr.Accordion("More: reference document, known wrong and right answers, how to score", open=False):
-        reference = gr.Textbox(label="Reference document (the answers are then annotated)", lines=3, max_lines=8)
-        with gr.Row():
-            iw = gr.Textbox(label="Intentionally wrong answers, one a line", lines=3, max_lines=6)
-            co = gr.Textbox(label="Corrected answers, one a line", lines=3, max_lines=6)
-        with gr.Row():
-            aggregation = gr.Dropdown(list(AGGREGATIONS), value="eq6", label="Aggregation")
-            similarity = gr.Dropdown(list(SIMILARITIES), value="cosine", label="Similarity")
-    others, loaded = (gr.State([], time_to_live=parts.KEPT_SECONDS) for _ in range(2))  # FEWL records
-    gr.HTML("Examples", apply_default_css=False, elem_classes="mt mt-label")
-    with gr.Row(elem_classes="mt-chips"):
-        chips = [gr.Button(e["label"], size="sm", scale=0) for e in found]
+    boxes = [question, reference, answers]
+    (example,) = parts.examples("compare")
     with gr.Row(elem_classes="mt-actions"):
         run = gr.Button("Compare", variant="primary", elem_id="compare", elem_classes="mt-run", scale=0)
         stop = gr.Button("Stop", scale=0, interactive=False, elem_id="compare-stop", elem_classes="mt-stop")
-        load = gr.UploadButton("Load FEWL records", file_types=[".jsonl"], scale=0)
-        picker = gr.Dropdown([], show_label=False, label="Record", container=False, visible=False, type="index")
+        parts.documents_button(reference, service.limits)
+        fill = gr.Button(f"Example: {example['label']}", scale=0)
     result = parts.views(NO_PAIR, "compared")
-    boxes = [question, answers, replies, reference, iw, co, others]
     kept = gr.State(None, time_to_live=parts.KEPT_SECONDS)  # Compared
     on, off = ({stop: gr.update(interactive=active)} for active in (True, False))
 
-    def compare(*values: Any) -> Iterator[Update]:
-        *inputs, name, how, like = values
-        record, document, neighbours = _read(inputs)
-        token, steps = secrets.token_hex(4), dict[int, Step]()
-        yield {result: parts.empty("Comparing …", "The answers are scored, then annotated."), kept: None, **on}
+    def compare(q: str, r: str, rows: list[list[Any]], name: str) -> Iterator[Update]:
+        cells = [[str(cell or "").strip() for cell in (*row, "", "")[:2]] for row in rows or ()]
+        given = [(model or f"answer {i}", text) for i, (model, text) in enumerate(cells, start=1) if text]
+        shown: Compared = given, {}, secrets.token_hex(4)
+        yield {result: parts.empty("Comparing …", "The answers are judged, one after the other."), kept: None, **on}
         try:
-            if not 2 <= len(record["answers"]) <= MAX_ANSWERS:
-                raise Refusal(f"Give two to {MAX_ANSWERS} answers, one a row; there are {len(record['answers'])}.")
-            scored = None
-            if record["reference_answers"]:
-                with threads(1) as pool:
-                    scoring = pool.submit(service.fewl, record, neighbours, how, like)
-                    yield from (on for _ in heard(scoring))
-                    scored = scoring.result()
-            elif not document.strip():
-                raise Refusal("Give at least one reference answer, or a reference document, to compare by.")
-            shown = scored, steps, record["answers"], token
-            yield {result: compare_view(*shown)}
-            for i, answer in enumerate(record["answers"] if document.strip() else ()):
-                for step in service.annotate_stepwise(record["question"], document, answer["text"], name):
+            if not 2 <= len(given) <= MAX_ANSWERS:
+                raise Refusal(f"Give two to {MAX_ANSWERS} answers, one a row; there are {len(given)}.")
+            if not r.strip():
+                raise Refusal("There is no reference to compare by. Paste one, or add documents.")
+            for i, (_, text) in enumerate(given):
+                for step in service.annotate_stepwise(q, r, text, name):
                     if step is None:
                         yield on
                         continue
-                    steps[i] = step
+                    shown[1][i] = step
                     yield {result: compare_view(*shown), kept: shown}
-            yield off
+            yield {**off, result: compare_view(*shown, below=parts.measured(service.shelf.annotator(name)))}
         except Refusal as error:
             yield {**off, result: parts.notice(str(error))}
 
     def stopped(shown: Compared | None) -> Update:
         return {**off, result: compare_view(*shown, stopped=True) if shown else NO_PAIR}
 
-    def opened(path: str) -> Update:
-        try:
-            records, bad = read_uploaded(Path(path), service.limits, check_record)
-        except Refusal as error:
-            return {result: parts.notice(str(error)), loaded: [], picker: gr.update(visible=False, choices=[])}
-        names = [f"{i}: {one_line(record['question'], 80)}" for i, record in enumerate(records, start=1)]
-        lines = counted(len(bad), "line of the file was", "lines of the file were")
-        told = parts.notice(f"{lines} rejected: {problems_of(bad[0])[:300]}") if bad else NO_PAIR
-        picking = gr.update(choices=names, value=names[0], visible=True)
-        return {loaded: records, picker: picking, result: told, **dict(zip(boxes, picked(0, records), strict=True))}
-
-    def picked(number: int, records: list[Record]) -> list[Any]:
-        return _filled(records[number], [*records[:number], *records[number + 1 :]][:MAX_NEIGHBOURS])
-
-    load.upload(opened, load, [loaded, picker, result, *boxes], **parts.QUICK)
-    picker.input(picked, [picker, loaded], boxes, **parts.QUICK)
-    for chip, example in zip(chips, found, strict=True):
-        chip.click(lambda e=example: _filled(e, e["others"]), None, boxes, **parts.QUICK)
     outputs = [result, kept, stop]
-    running = run.click(compare, [*boxes, annotator, aggregation, similarity], outputs, **parts.judging(service.limits))
+    fill.click(lambda: [example[name] for name in ("question", "reference", "answers")], None, boxes, **parts.QUICK)
+    running = run.click(compare, [*boxes, annotator], outputs, **parts.judging(service.limits))
     stop.click(None, cancels=[running], api_visibility="private")
     running.failure(stopped, kept, outputs, **parts.QUICK)
-    parts.marks_stale([*boxes[:-1], annotator, aggregation, similarity], "compared")
-
-
-def _filled(record: Record, others: list[Record]) -> list[Any]:
-    """The boxes of a FEWL record; ``others`` are neighbours."""
-    given = record.get("reference_answers") or {}
-    return [
-        record["question"],
-        [[a.get("model") or f"answer {i}", a["text"]] for i, a in enumerate(record["answers"], start=1)],
-        [
-            [name, text]
-            for name, texts in given.items()
-            for text in ([texts] if isinstance(texts, str) else texts or [])
-        ],
-        record.get("reference") or "",
-        "\n".join(record.get("iw") or []),
-        "\n".join(record.get("co") or []),
-        others,
-    ]
-
-
-def _read(values: Sequence[Any]) -> tuple[Record, str, list[Record]]:
-    """A FEWL record of the boxes, the reference document, the other questions."""
-    question, answers, replies, reference, iw, co, others = values
-    filled, given = ([[str(cell or "") for cell in row] for row in rows or []] for rows in (answers, replies))
-    references: dict[str, list[str]] = {}
-    for number, (name, text) in enumerate(given, start=1):
-        if text.strip():
-            references.setdefault(name.strip() or f"llm-{number}", []).append(text)
-    record: Record = {
-        "question": question or "",
-        "answers": [
-            {"text": text, "model": name.strip() or f"answer {i}"}
-            for i, (name, text) in enumerate(filled, start=1) if text.strip()
-        ],
-        "reference_answers": references,
-    }  # fmt: skip
-    pairs = [[line.strip() for line in (box or "").splitlines() if line.strip()] for box in (iw, co)]
-    record |= {"iw": pairs[0], "co": pairs[1]} if all(pairs) else {}
-    return record, reference or "", others or []
-
-
-def number(value: float | None) -> str:
-    """0.1234 → "0.123"; None → "–"."""
-    return "–" if value is None else f"{value:.3f}"
+    parts.marks_stale([*boxes, annotator], "compared")
 
 
 def compare_view(
-    scored: Mapping[str, Any] | None,
-    steps: Mapping[int, Step],
-    answers: Sequence[Record],
-    run: str,
-    *,
-    stopped: bool = False,
+    answers: Sequence[tuple[str, str]], steps: Mapping[int, Step], run: str, *, stopped: bool = False, below: str = ""
 ) -> str:
-    """A table of the answers, the best first, the references, and each answer as far as it is annotated.
+    """A table of the answers, the best first as `mitigate best-of` has it, and each as far as it is annotated.
 
-    ``scored`` is made by ``Service.fewl`` and None without reference answers; ``steps`` has how far the annotation of
-    each answer came, by its place in ``answers`` ({"text", "model"}); ``run`` names the comparison.
+    ``answers`` are (model, text); ``steps`` has how far the annotation of each came, by its place; ``run`` names the
+    comparison; ``below`` is what ``parts.measured`` says, shown where most of what the answers state is decided.
     """
-    rows = scored["answers"] if scored else [{} for _ in answers]
     judged = [Totals.of([steps[i][0]] if i in steps else []) for i in range(len(answers))]
 
     def rank(i: int) -> tuple[float, ...]:
-        """By score, and without one by what was flagged and supported."""
-        score = rows[i].get("score")
-        return (-score if score is not None else 9.0, judged[i].hallucinated, -judged[i].kinds["supported"])
+        """As `mitigate best-of` chooses; what is not judged to its end, or can't be, stands behind the others."""
+        record, waiting = steps.get(i, ({"sentences": []}, ()))
+        place = ("text", "start", "end", "status", "label", "scores")
+        found = None if waiting else standing([SentenceAnnotation(*(s[k] for k in place)) for s in record["sentences"]])
+        return (1.0,) if found is None else (0.0, *found)
 
-    head = ["answer", *(["FEWL score", *SCORE_PARTS] if scored else []), *(["verdict"] if steps else [])]
-    lines = []
-    for i in sorted(range(len(rows)), key=rank):
-        name = f"<b><bdi>{escape(answers[i]['model'])}</bdi></b>"
-        text = f'{name}<div class="text" dir="auto">{escape(one_line(answers[i]["text"], 300))}</div>'
-        figures = [number(rows[i].get(key)) for key in ("score", *SCORE_PARTS)] if scored else []
-        lines.append([text, *figures, *([verdict(judged[i])] if steps else [])])
-    ranked = parts.pane("Answers, the best first", table(head, lines))
+    def told(i: int) -> str:
+        done = i in steps and not steps[i][1]
+        return verdict(judged[i]) if done or judged[i].sentences else "not judged" + ("" if stopped else " yet")
+
+    cells = [
+        f'<b><bdi>{escape(name)}</bdi></b><div class="text" dir="auto">{escape(one_line(text, 300))}</div>'
+        for name, text in answers
+    ]
+    every = Totals.of(record for record, _ in steps.values())
+    decided = every.factual and not every.undecided
+    rows = table(("answer", "verdict"), ((cells[i], told(i)) for i in sorted(range(len(answers)), key=rank)))
+    ranked = parts.pane("Answers, the best first", rows + (below if decided else ""))
     views = "".join(
-        f'<div class="stack"><h2><bdi>{escape(answers[i]["model"])}</bdi></h2>'
+        f'<div class="stack"><h2><bdi>{escape(answers[i][0])}</bdi></h2>'
         f"{parts.annotated_view(*step, run=f'{run}{i}', with_reference=False, stopped=stopped)}</div>"
         for i, step in sorted(steps.items())
     )
-    below = _references(scored) if scored else ""
-    return f'<div class="stack">{ranked}<div class="columns">{views}</div>{below}</div>'
+    return f'<div class="stack">{ranked}<div class="columns">{views}</div></div>'
 
 
-def _references(scored: Mapping[str, Any]) -> str:
-    names = [escape(a.get("model") or f"answer {i}") for i, a in enumerate(scored["answers"], start=1)]
-    rows = []
-    for name, weight in scored["lambda"].items():
-        texts = scored["reference_answers"][name]
-        text = one_line(texts if isinstance(texts, str) else next(iter(texts), ""), 300)
-        rows.append(
-            (
-                f'<b><bdi>{escape(name)}</bdi></b><div class="text" dir="auto">{escape(text)}</div>',
-                bar([("plain", weight)], "weight") + number(weight),
-                *(number(a["similarity"].get(name)) for a in scored["answers"]),
-            )
-        )
-    how = scored["scored_with"]
-    weights = (
-        "λ is high for a reference LLM that is nearer to the corrected than to the intentionally wrong answers."
-        if how["expertise"] == "similarity"
-        else "All λ are equal: without intentionally wrong and corrected answers nothing tells who is the expert."
+# --- serving --------------------------------------------------------------------------------------------------------
+
+FONTS = ("system-ui", "-apple-system", "Segoe UI", "Noto Sans", "Noto Sans CJK SC", "PingFang SC", "Microsoft YaHei")
+MONO = ("ui-monospace", "Cascadia Mono", "Menlo", "Consolas")
+
+
+def theme() -> gr.themes.Base:
+    """Fonts of the system, so that there is nothing to fetch; other colours and sizes are in ``page.css``."""
+    base = gr.themes.Base(
+        primary_hue=gr.themes.colors.sky,
+        neutral_hue=gr.themes.colors.slate,
+        radius_size=gr.themes.sizes.radius_lg,
+        font=[*map(gr.themes.Font, FONTS), gr.themes.Font("sans-serif")],
+        font_mono=[*map(gr.themes.Font, MONO), gr.themes.Font("monospace")],
     )
-    meaning = "Truthfulness is Σ λ·s, laziness the agreement with answers to other questions, which is taken off."
-    head = ("reference LLM", "expertise λ", *(f"s(<bdi>{name}</bdi>, reference)" for name in names))
-    return parts.pane(
-        "Reference answers",
-        f"{table(head, rows)}<p><small>{meaning} {weights} Aggregation {escape(how['aggregation'])}, similarity "
-        f"{escape(how['similarity'])}, embeddings {escape(how['embedding'])}, {how['neighbours']} other questions."
-        "</small></p>",
+    return base.set(  # used before the style sheet is there
+        body_background_fill="#f5f7f9",
+        body_background_fill_dark="#14171b",
+        body_text_color="#1b1f24",
+        body_text_color_dark="#e8eaed",
     )
+
+
+DRAINED = 64 * 2**20  # bytes read and dropped so that a client that only reads its answer afterwards gets one
+
+
+class BodyLimit:
+    """ASGI middleware: answers 413 to a request body of more than ``most`` bytes and 411 to one of unknown length.
+
+    Uploads pass: they have a limit of their own.
+    """
+
+    def __init__(self, app: ASGIApp, most: int) -> None:
+        self.app = app
+        self.most = most
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self.app
+        if scope["type"] == "http" and scope["method"] == "POST" and not scope["path"].endswith("/upload"):
+            headers = Headers(scope=scope)
+            length = headers.get("content-length", "")
+            if not length.isdigit() and "transfer-encoding" in headers:
+                app = _refusal(411, "The request does not say how long it is.")
+            elif length.isdigit() and int(length) > self.most:
+                app = _refusal(413, f"The request has {int(length):,} bytes; this page takes {self.most:,}.")
+                dropped, more = 0, True
+                while more and dropped < DRAINED:
+                    message = await receive()
+                    dropped += len(message.get("body", b""))
+                    more = message.get("more_body", False)
+        await app(scope, receive, send)
+
+
+def _refusal(status: int, message: str) -> JSONResponse:
+    return JSONResponse({"detail": message, "error": message}, status, {"connection": "close"})
+
+
+def _card(request: Request) -> FileResponse:
+    """How a shipped annotator was made and measured."""
+    return FileResponse(SHIPPED[Path(request.url.path).name] / "README.md", media_type="text/plain")
+
+
+def launch(
+    page: gr.Blocks,
+    limits: Limits,
+    *,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    auth: Sequence[tuple[str, str]] = (),
+    share: bool = False,
+    block: bool = True,
+) -> str:
+    """Serve a page made by ``build``; returns its address, with ``block`` only when interrupted.
+
+    Without a port it takes a free one from 7860 on. ``auth`` are names and passwords; none lets everybody in who
+    reaches it. With ``share`` Gradio tunnels the page to a public address. OSError where it can't listen there.
+    """
+    _, local, public = page.launch(
+        server_name=host,
+        server_port=port,
+        share=share,
+        auth=list(auth) or None,
+        quiet=True,
+        max_file_size=limits.file_bytes,
+        run_history=False,  # else the browser keeps every input
+        footer_links=["api"],
+        mcp_server=False,
+        ssr_mode=False,
+        pwa=False,
+        enable_monitoring=False,
+        app_kwargs={
+            "middleware": [Middleware(BodyLimit, most=limits.request_bytes)],
+            "routes": [Route(f"/measured/{name}", _card) for name in SHIPPED],
+        },
+        theme=theme(),
+        css_paths=[STYLE, Path(__file__).with_name("page.css")],
+        prevent_thread_lock=True,
+    )
+    if block:
+        print(f"open {public or local}", flush=True)
+        page.block_thread()
+    return str(public or local)

@@ -9,19 +9,18 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
+from annotators.base import Annotator
+from annotators.operating import FILE, Calibration
 from annotators.verifier.annotator import SHIPPED
 from mitigate.demo.limits import DOCUMENTS, Limits, Refusal, read_document
 from mitigate.demo.service import Shelf
 from mitigate.io import counted
 from mitigate.report import html
 from mitigate.report.totals import HALLUCINATED, LABELS, NOT_CHECKED, STATES, Record, Totals, kind_of, percent, verdict
-
-if TYPE_CHECKING:
-    from annotators.base import Annotator
 
 HERE = Path(__file__).parent
 QUICK: dict[str, Any] = {"api_visibility": "private", "queue": False, "show_progress": "hidden"}  # asks no model
@@ -138,7 +137,8 @@ def measured(judge: Annotator) -> str:
     if calibration is None or None in shares:
         return ""
     wrong, caught, passed, right = (f"{10 * float(share or 0):.0f} of 10" for share in shares)
-    own = judge.name in SHIPPED and calibration.point.name == "default"  # else a calibration of the user's
+    shipped = SHIPPED.get(judge.name)  # which may have a calibration of the user's
+    own = shipped is not None and calibration.report == Calibration.load(shipped / FILE).report
     more = f' <a href="measured/{judge.name}" target="_blank">How it was made and measured</a>.' if own else ""
     where = "our tests" if own else "the tests of its calibration"
     return (
@@ -157,10 +157,8 @@ def annotated_view(
 ) -> str:  # fmt: skip
     """Everything about one annotated answer; HTML.
 
-    ``record`` is annotated, maybe its first sentences only; ``waiting`` are the offsets of the others, which will never
-    be judged if it was ``stopped``. ``run`` names the annotation, so that a new one begins with nothing chosen.
-    ``with_reference`` shows reference and corrected answer too; ``below`` is what ``measured`` says, shown under the
-    verdict of a whole answer of which most is decided.
+    ``waiting`` are the offsets of sentences not judged (never, if it was ``stopped``). ``run`` names the annotation, so
+    that a new one begins with nothing chosen. ``below`` is what ``measured`` says, shown where most is decided.
     """
     judged, text, reference = record["sentences"], record["answer"], record["reference"]
     left = {"status": "it was stopped", "label": None}  # an unknown status is its own reason

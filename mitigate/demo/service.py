@@ -17,15 +17,12 @@ from functools import cached_property, lru_cache
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
 from annotators import load_annotator
 from annotators.base import Annotator
 from annotators.operating import OperatingPoint
 from annotators.records import HALLUCINATED, Annotation, SentenceAnnotation, coverage, hallucination_rate
 from annotators.text.sentences import split_sentences
 from engines import Engine, load_engine
-from fewl.records import Candidate, RecordError, read_record
 from mitigate.demo.limits import Limits, Refusal, detail
 
 if TYPE_CHECKING:
@@ -36,11 +33,6 @@ BEAT = 0.3  # seconds
 ASKED_AT_ONCE = 8  # sentences, of a judge behind a server
 SMOLLM2 = "transformers:packaged:smollm2"
 STEP_SECONDS = 0.7  # of one step: short enough to watch, long enough that starting one does not count
-SIMILARITIES = ("cosine", "new-words", "rouge-l")
-AGGREGATIONS = ("eq6", "paper")
-MAX_ANSWERS = 20
-MAX_TEXTS = 200  # reference answers, IW and CO answers of one question
-MAX_NEIGHBOURS = 200
 T = TypeVar("T")
 Step = tuple[dict[str, Any], Sequence[tuple[int, int]]]
 """A record with the sentences judged so far, and the offsets of those that are not."""
@@ -230,98 +222,3 @@ class Service:
         if not record["answer"].strip():
             raise Refusal("The answer is empty, so there is nothing to judge. Paste an answer, or pick an example.")
         return {"question": question, **record} if question and question.strip() else record
-
-    def fewl(
-        self,
-        record: dict[str, Any],
-        neighbours: list[dict[str, Any]] | None = None,
-        aggregation: str = "eq6",
-        similarity: str = "cosine",
-    ) -> dict[str, Any]:
-        """Score the answers of one FEWL record by its reference answers; returns the scored record.
-
-        Records are as in ``fewl/records.py``; ``neighbours`` are other questions, for the laziness penalty. The result
-        is that of ``fewl.score_records``, each answer with ``similarity`` ({LLM: s(y, h_i), the mean over its texts}),
-        and ``scored_with``, the names of what was chosen. Refusal where one of them is not as expected, or too large.
-        """
-        from annotators.text.words import is_chinese
-        from fewl.score import FewlOptions, score_records
-        from fewl.similarity import char_tfidf, each_once
-        from mitigate.models import ByLanguage, load_similarity
-
-        if aggregation not in AGGREGATIONS or similarity not in SIMILARITIES:
-            raise Refusal(
-                f"Expected an aggregation of {', '.join(AGGREGATIONS)} and a similarity of {', '.join(SIMILARITIES)}, "
-                f"got {aggregation!r} and {similarity!r}."
-            )
-        records = [record, *(neighbours or [])]
-        self._check_fewl(records)
-        options = FewlOptions(
-            aggregation=aggregation,  # type: ignore[arg-type]
-            expertise="similarity" if record.get("iw") and record.get("co") else "uniform",
-            penalty=len(records) > 1,
-        )
-        with self.shelf.lock("embedder"):
-            embedder = self.shelf.embedder
-            embedding, encode = embedder.name, each_once(embedder.encode)
-            if any(is_chinese(one["question"]) for one in records):
-                encode = ByLanguage(char_tfidf(), encode)
-            if is_chinese(record["question"]):
-                embedding = f"character TF-IDF ({embedding} can't read Chinese)"
-            chosen = load_similarity(similarity, encode)[1]
-            try:
-                scored, _ = score_records(records, similarity=chosen, encode=encode, options=options)
-                parts = _similarities(scored[0], chosen)
-            except ValueError as error:
-                raise Refusal(str(error)) from error
-        return {
-            **scored[0],
-            "answers": [{**a, "similarity": s} for a, s in zip(scored[0]["answers"], parts, strict=True)],
-            "scored_with": {
-                "aggregation": aggregation,
-                "similarity": similarity,
-                "embedding": embedding,
-                "expertise": options.expertise,
-                "neighbours": len(records) - 1,
-            },
-        }
-
-    def _check_fewl(self, records: Sequence[Mapping[str, Any]]) -> None:
-        if len(records) - 1 > MAX_NEIGHBOURS:
-            raise Refusal(f"There are {len(records) - 1:,} other questions; this page takes {MAX_NEIGHBOURS}.")
-        try:
-            read = [read_record(record) for record in records]
-        except RecordError as error:
-            raise Refusal(str(error)) from error
-        for one in read:
-            texts = [*(text for group in one.references.values() for text in group), *one.iw, *one.co]
-            self.limits.check(question=one.question)
-            for answer in one.answers:
-                self.limits.check(answer=answer.text)
-            for text in texts:
-                self.limits.check(reference_answer=text)
-            if len(one.answers) > MAX_ANSWERS or len(texts) > MAX_TEXTS:
-                raise Refusal(
-                    f"A question has {len(one.answers)} answers and {len(texts)} reference, wrong and corrected "
-                    f"answers; this page takes {MAX_ANSWERS} and {MAX_TEXTS}. `mitigate fewl score` takes any number."
-                )
-        if not any(answer.text.strip() for answer in read[0].answers):
-            raise Refusal("There is no answer to score. Paste at least one.")
-        if not read[0].references:
-            raise Refusal("There is no reference answer. Give the answers of one or more LLMs to the same question.")
-
-
-def _similarities(record: Mapping[str, Any], similarity: Any) -> list[dict[str, float | None]]:
-    """s(y, h_i) of every answer y and reference LLM i, the mean over its texts; None where there is none."""
-    from fewl.similarity import compare
-
-    read = read_record(record)
-
-    def mean(answer: Candidate, name: str) -> float | None:
-        texts = read.references[name] if answer.text.strip() and answer.model != name else ()
-        n = len(texts)
-        found = compare(similarity, [answer.text] * n, texts, [read.question] * n) if n else np.empty(0)
-        usable = found[~np.isnan(found)]
-        return float(usable.mean()) if len(usable) else None
-
-    return [{name: mean(answer, name) for name in read.references} for answer in read.answers]

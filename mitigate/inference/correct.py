@@ -265,19 +265,21 @@ def best_of(annotations: Sequence[Annotation]) -> int | None:
     then the first. An answer that claims nothing stands at NOTHING_CLAIMED_RATE, so that it is preferred to one that is
     mostly wrong, and never to a right one.
     """
+    ranks = [(rank, i) for i, a in enumerate(annotations) if (rank := standing(a.sentences)) is not None]
+    return min(ranks)[1] if ranks else None
 
-    def rank(number: int) -> tuple[float, int, float]:
-        sentences = annotations[number].sentences
-        known = [s.support for s in sentences if s.support is not None]
-        support = [s.scores["supported"] for s in sentences if s.support is not None and s.scores]
-        return (
-            1 - sum(known) / len(known) if known else NOTHING_CLAIMED_RATE,
-            -sum(s.label == "supported" for s in sentences),
-            -(sum(support) / len(support) if support else 0.0),
-        )
 
-    return min((i for i, a in enumerate(annotations) if any(s.status in JUDGED for s in a.sentences)),
-               key=rank, default=None)  # fmt: skip
+def standing(sentences: Sequence[SentenceAnnotation]) -> tuple[float, int, float] | None:
+    """What ``best_of`` ranks an answer by, lower is better; None where no sentence was checked."""
+    if not any(s.status in JUDGED for s in sentences):
+        return None
+    known = [s.support for s in sentences if s.support is not None]
+    support = [s.scores["supported"] for s in sentences if s.support is not None and s.scores]
+    return (
+        1 - sum(known) / len(known) if known else NOTHING_CLAIMED_RATE,
+        -sum(s.label == "supported" for s in sentences),
+        -(sum(support) / len(support) if support else 0.0),
+    )
 
 
 # --- a flagged sentence written anew ------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Which of two answers to a question is better: asked of an LLM in both orders, or computed.
 
-    {"id"?, "question", "baseline": text, "method": text, "reference"?, "correct"?: [text], "incorrect"?: [text]}
+    {"id"?, "question", "baseline": text, "method": text, "reference"?}
 
 An LLM sees a pair twice, the answers in either order, so that a liking for the first place cancels out. A pair is won
 where both orders name the same answer; "none" twice is a tie; anything else (a change of mind, a reply that can't be
@@ -13,14 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from annotators.base import Annotator
 from annotators.text.words import is_chinese
 from engines.types import Chat, Engine, Sampling, check_asked
-from fewl.similarity import Similarity, compare
 from mitigate.inference.correct import fenced
 
 Outcome = Literal["method", "baseline", "tie", "unsure"]
@@ -32,36 +29,26 @@ MAX_REPLY = 400
 _VERDICT = re.compile(r"^\W*better\W+(first|second|none|1|2)\W*$", re.IGNORECASE | re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Tally:
-    """What a judge said of n pairs: how many have each outcome, and what follows."""
+def tally(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """How many of ``n`` pairs have each outcome, and what follows.
 
-    n: int
-    method: int
-    baseline: int
-    tie: int
-    unsure: int
-    shares: dict[str, float]  # {"method", "baseline", "tie"} of all pairs, unsure ones as ties (Table 6); sums to 1
-    win_rate: float | None  # method / (method + baseline) over decided pairs (Table 7); None where none was decided
-    low: float | None  # 95 % Wilson interval of the win rate
-    high: float | None
+    ``shares`` of "method", "baseline" and "tie" are of all pairs, unsure ones as ties (Table 6; they sum to 1, {} where
+    n is 0). ``win_rate`` is method / (method + baseline) over the decided pairs (Table 7), ``low`` and ``high`` are its
+    95 % Wilson interval; None where no pair was decided.
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def tally(outcomes: Sequence[Outcome]) -> Tally:
-    """Count outcomes. Source: Wilson 1927, through scipy."""
+    Source: Wilson 1927, through scipy.
+    """
     from scipy.stats import binomtest
 
-    method, baseline, tie, unsure = (outcomes.count(o) for o in ("method", "baseline", "tie", "unsure"))
-    n, decided = len(outcomes), method + baseline
-    shares = {"method": method / n, "baseline": baseline / n, "tie": (tie + unsure) / n} if n else {}
+    counts = {o: outcomes.count(o) for o in get_args(Outcome)}
+    n, decided = len(outcomes), counts["method"] + counts["baseline"]
+    merged = {**counts, "tie": counts["tie"] + counts["unsure"]}
+    shares = {o: merged[o] / n for o in ("method", "baseline", "tie")} if n else {}
     rate = low = high = None
     if decided:
-        rate = method / decided
-        low, high = map(float, binomtest(method, decided).proportion_ci(method="wilson"))
-    return Tally(n, method, baseline, tie, unsure, shares, rate, low, high)
+        rate = counts["method"] / decided
+        low, high = map(float, binomtest(counts["method"], decided).proportion_ci(method="wilson"))
+    return {"n": n, **counts, "shares": shares, "win_rate": rate, "low": low, "high": high}
 
 
 def prompt(pair: Pair, first: str, second: str) -> Chat:
@@ -162,44 +149,10 @@ def by_annotator(pairs: Sequence[Pair], annotator: Annotator) -> list[Judged]:
         for name in ("baseline", "method")
     ]
     rates = [annotation.hallucination_rate for annotation in annotator.annotate_batch(rows)]
-    return _compared("rates", rates, lower_is_better=True)
-
-
-def by_similarity(pairs: Sequence[Pair], similarity: Similarity) -> list[Judged]:
-    """The answer that is nearer to correct than to incorrect answers wins; needs no LLM.
-
-        score(y) = max_k s(y, correct_k) − max_k s(y, incorrect_k)
-
-    Source: TruthfulQA's similarity metrics (Lin et al. 2022, §3.2). A pair without both lists is unsure.
-    """
-    asked = [
-        (pair[name], other, pair["question"])
-        for pair in pairs
-        if pair.get("correct") and pair.get("incorrect")
-        for name in ("baseline", "method")
-        for other in (*pair["correct"], *pair["incorrect"])
-    ]
-    found = iter(compare(similarity, *map(list, zip(*asked, strict=True))).tolist() if asked else ())
-
-    def score(pair: Pair) -> float | None:
-        if not (pair.get("correct") and pair.get("incorrect")):
-            return None
-        return max(islice(found, len(pair["correct"]))) - max(islice(found, len(pair["incorrect"])))
-
-    scores = [score(pair) for pair in pairs for _ in ("baseline", "method")]
-    return _compared("scores", scores, lower_is_better=False)
-
-
-def _compared(name: str, values: Sequence[float | None], *, lower_is_better: bool) -> list[Judged]:
-    """Outcomes by two values per pair, baseline first; the details hold both under ``name``."""
     out: list[Judged] = []
-    for baseline, method in zip(values[::2], values[1::2], strict=True):
-        outcome: Outcome = "baseline"
-        if baseline is None or method is None:
-            outcome = "unsure"
-        elif baseline == method:
-            outcome = "tie"
-        elif (method < baseline) == lower_is_better:
-            outcome = "method"
-        out.append((outcome, {name: {"baseline": baseline, "method": method}}))
+    for baseline, method in zip(rates[::2], rates[1::2], strict=True):
+        outcome: Outcome = "unsure"
+        if baseline is not None and method is not None:
+            outcome = "tie" if baseline == method else "method" if method < baseline else "baseline"
+        out.append((outcome, {"rates": {"baseline": baseline, "method": method}}))
     return out

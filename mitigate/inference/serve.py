@@ -21,7 +21,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import anyio
 import httpx2
@@ -31,13 +31,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from mitigate.inference.correct import correct
+from annotators.base import Annotator
+from mitigate.inference.correct import Regenerate, correct
 from mitigate.io import UsageError
 from mitigate.recipes.config import Section, check
-
-if TYPE_CHECKING:
-    from annotators.base import Annotator
-    from mitigate.inference.correct import Regenerate
 
 log = logging.getLogger(__name__)
 FIELD = "hallucination"

@@ -22,7 +22,7 @@ from pydantic import Field
 
 from annotators.base import engine_in
 from annotators.records import HALLUCINATED, LABELS
-from mitigate.io import Problem, Record, UsageError, check_text, counted, progress, shown
+from mitigate.io import Problem, Record, UsageError, check_texts, counted, progress, shown
 from mitigate.models import check_generative, open_annotator, refuse_failures
 from mitigate.recipes.annotator_training import Data, load_sentences, load_splits
 from mitigate.recipes.config import Recipe, Section
@@ -191,8 +191,7 @@ def _shown(value: float | None) -> str:
 
 
 def _check_document(record: Record) -> list[Problem]:
-    problems = [p for name in ("question", "document") for p in check_text(record, name, required=True)]
-    return problems + check_text(record, "language", required=False)
+    return check_texts(record, question="text", document="text", language="text?")
 
 
 # --- what the data hold -------------------------------------------------------------------------------------------
@@ -286,7 +285,7 @@ def _scored(options: Options, row: Row, documents: dict[str, Record], name: str,
     """Shares of a model's sentences in percent; ``score`` is that of those that are not hallucinated (ANAH-v2)."""
 
     def check_response(record: Record) -> list[Problem]:
-        problems = [p for key in ("question", "response") for p in check_text(record, key, required=True)]
+        problems = check_texts(record, question="text", response="text")
         if not problems and record["question"] not in documents:
             problems.append(Problem("question", shown(record["question"]), f"a question of {options.documents}"))
         return problems

@@ -34,7 +34,7 @@ from mitigate.io import (
     Record,
     UsageError,
     check_record,
-    check_text,
+    check_texts,
     read_lines,
     rejected_row,
     shown,
@@ -132,9 +132,9 @@ def _read(options: Base, name: str, bad: list[Record]) -> list[Record]:
 
 def check_question(record: Record, *, needed: bool = False, reference: bool = True) -> list[Problem]:
     """Problems of one line of question data; a question may be ``needed`` even beside a prompt, a reference not."""
-    problems = check_text(record, "question", required=needed or "prompt" not in record)
-    problems += check_text(record, "reference", required=reference)
-    problems += check_text(record, "language", required=False)
+    asked = needed or "prompt" not in record
+    problems = check_texts(record, question="text" if asked else "text?")
+    problems += check_texts(record, reference="text" if reference else "text?", language="text?")
     for name, good, expected in (
         ("prompt", _is_chat, '[{"role": …, "content": …}, …], the last by the user'),
         ("points", _is_texts, "a list of texts"),

@@ -30,7 +30,7 @@ from typing import Any
 
 import yaml
 
-from mitigate.io import OutputError, UsageError, dump_line, whole_file
+from mitigate.io import OutputError, UsageError, dump_line, read_rows, write_bytes
 from mitigate.recipes.config import Section, dump
 
 CONFIG = "config.yaml"
@@ -88,9 +88,9 @@ class RunFolder:
         self.write(name, b"".join(dump_line(dict(row)) for row in rows).decode())
 
     def write(self, name: str, text: str) -> None:
-        """Write a whole file of the folder, as :func:`write_file` does."""
+        """Write a whole file of the folder."""
         if self.writes:
-            write_file(self / name, text.encode())
+            write_bytes(self / name, text.encode())
 
     def finish(self, figures: Mapping[str, Any]) -> None:
         """Mark the run complete and keep its final figures."""
@@ -120,24 +120,6 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def write_file(path: Path, data: bytes) -> None:
-    """Write a whole file, so that it is either the old or the new one, or raise OutputError; its folder is made."""
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as part:
-            part.write_bytes(data)
-
-
-def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a JSON Lines file, none where it is not there; a half-written last line is left out."""
-    if not path.is_file():
-        return
-    with path.open("rb") as file:
-        for line in file:
-            if line.endswith(b"\n"):
-                yield json.loads(line)
 
 
 def open_run(path: Path, options: Section, *, overwrite: bool = False) -> RunFolder:

@@ -16,7 +16,7 @@ from pydantic import Field
 from engines.types import EngineError, Sampling, check_asked
 from mitigate.icl import candidate_pool, chat, demonstrations
 from mitigate.inference.judge import about_tokens
-from mitigate.io import Record, UsageError, check_text
+from mitigate.io import Record, UsageError, check_texts
 from mitigate.models import EngineName, failures, open_engine
 from mitigate.recipes.config import Recipe
 from mitigate.recipes.data import Scoring, picks, read_good, read_records
@@ -53,7 +53,7 @@ def run(options: Options, folder: RunFolder) -> int:
     records, bad = read_records(options.pool, options.baseline, options.scoring, folder)
     tests = records
     if options.questions is not None:
-        check_line = partial(check_text, name="question", required=True)
+        check_line = partial(check_texts, question="text")
         tests, more = read_good(options.questions, check_line, folder, "questions", "questions.rejected.jsonl")
         bad += more
     named, encode, similarity = options.scoring.load([record["question"] for record in records])

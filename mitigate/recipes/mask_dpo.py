@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from engines.checkpoint import locate
-from mitigate.io import Problem, Record, UsageError, check_text, read_lines, shown
+from mitigate.io import Problem, Record, UsageError, check_texts, read_lines, shown
 from mitigate.recipes import options as shared
 from mitigate.recipes import runner
 from mitigate.recipes.config import Section
@@ -132,7 +132,7 @@ def _read_pairs(path: Path) -> list[Record]:
             return [Problem(str(error.args[0]), None, "a list of messages")]
         except (ValueError, TypeError) as error:
             return [Problem("pair", shown(record), f"prompt, chosen and rejected with their sentences: {error}")]
-        return check_text(record, "reference", required=False, empty=True)
+        return check_texts(record, reference="any?")
 
     rows = []
     for line in read_lines(path, check_pair):

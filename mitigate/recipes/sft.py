@@ -184,16 +184,8 @@ def generate(model: Any, tokenizer: Any, questions: Sequence[str], form: str, *,
 
 
 def pairs(records: Sequence[Mapping[str, Any]], before: Sequence[str], after: Sequence[str]) -> list[dict[str, Any]]:
-    """Pairs for `mitigate judge`: the untuned model's answer is the baseline; labelled answers go along where known.
-
-    A model that says nothing has the empty answer, which loses.
-    """
-    rows = []
-    for record, base, tuned in zip(records, before, after, strict=True):
-        row = {"id": record["id"], "question": record["question"], "baseline": base, "method": tuned}
-        labelled = [(a["text"], bool(a["label"])) for a in record["answers"] if a.get("label") is not None]
-        for name, right in (("correct", True), ("incorrect", False)):
-            if known := [text for text, label in labelled if label == right]:
-                row[name] = known
-        rows.append(row)
-    return rows
+    """Pairs for `mitigate judge`: the untuned model's answer is the baseline; an empty answer loses."""
+    return [
+        {"id": record["id"], "question": record["question"], "baseline": base, "method": tuned}
+        for record, base, tuned in zip(records, before, after, strict=True)
+    ]

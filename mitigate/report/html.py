@@ -1,13 +1,9 @@
 """HTML: the report of `mitigate annotate`, the page of a training run, and every part of them that the demo shows too.
 
-One function draws each thing: the marked-up answer, the reference with its evidence, what is known of a sentence, word
-differences, totals, tables, curves. The two pages are self-contained: everything from a record is escaped text inside
-an element that isolates its direction, and a policy in the page forbids remote content and any style or script but the
-page's own. The text content of an element equals the record's text; only NUL and lone surrogates, which HTML
-cannot hold, appear as the sign of a hidden character. Hidden characters show their code point beside them.
-
-``style.css`` holds the look of the parts, ``page.css`` that of the two pages. What the demo adds (choosing a sentence,
-streaming) is in ``mitigate/demo``.
+The two pages are self-contained: everything from a record is escaped text inside an element that isolates its
+direction, and a policy in the page forbids remote content and any style or script but the page's own. The text content
+of an element equals the record's text, but for NUL and lone surrogates, which HTML cannot hold. ``style.css`` holds the
+look of the parts, ``page.css`` that of the two pages; what the demo adds is in ``mitigate/demo``.
 """
 
 from __future__ import annotations

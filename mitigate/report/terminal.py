@@ -1,4 +1,4 @@
-"""The report in a terminal: coloured sentences, each with its evidence and correction, and a table of totals.
+"""The report in a terminal: coloured sentences, each with its evidence and correction, a table of totals, any table.
 
 Colour is never the only cue: every label has a mark and a word. Rich leaves colour out where the output is no terminal
 or NO_COLOR is set. Text of records is printed as text: no markup, no escape sequence of theirs survives.
@@ -6,9 +6,13 @@ or NO_COLOR is set. Text of records is printed as text: no markup, no escape seq
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
+from rich.markup import escape
 from rich.padding import Padding
 from rich.rule import Rule
 from rich.table import Table
@@ -47,6 +51,31 @@ STYLES = {
 }
 UNDERLINED = {"contradictory": " underline", "unverifiable": " italic"}
 MAX_EVIDENCE = 240  # characters shown of a fragment
+
+
+def console(width: int) -> Console:
+    """A console as wide as the terminal; ``width`` columns where the output is no terminal."""
+    return Console(width=None if sys.stdout.isatty() else width, highlight=False)
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: bool = False, **settings: Any) -> Table:
+    """A table with these headings and rows; with ``right`` all columns but the first stand right and do not wrap."""
+    shown = Table(**settings)
+    for place, heading in enumerate(headings):
+        shown.add_column(heading, justify="right" if right and place else "left", no_wrap=right)
+    for row in rows:
+        shown.add_row(*row)
+    return shown
+
+
+def plain(text: object) -> str:
+    """Text of a file, made safe to print: no terminal codes, no markup."""
+    return escape("".join(c if c.isprintable() else "\ufffd" for c in str(text)))
+
+
+def figure(value: float | None, digits: int = 3) -> str:
+    """A number with so many digits; a dash where there is none."""
+    return "–" if value is None else f"{value:.{digits}f}"
 
 
 def render_record(record: Record, number: int) -> RenderableType:
@@ -107,30 +136,30 @@ def _note(word: str, text: str, place: str = "") -> Text:
 
 def summary(totals: Totals, rejected: int, paths: list[tuple[str, Path]]) -> Table:
     """The table at the end: records, sentences by label and status, rate with interval, output paths."""
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    shown = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    shown.add_column(no_wrap=True)
+    shown.add_column(overflow="fold")
     for fingerprint, name in totals.annotators.items():
-        table.add_row("annotator", Text(f"{printable(name)} ({printable(fingerprint)})"))
+        shown.add_row("annotator", Text(f"{printable(name)} ({printable(fingerprint)})"))
     for point in sorted(totals.points):
-        table.add_row("operating point", Text(printable(point)))
-    table.add_row("records", f"{totals.records:,}")
+        shown.add_row("operating point", Text(printable(point)))
+    shown.add_row("records", f"{totals.records:,}")
     if rejected:
-        table.add_row("rejected lines", Text(f"{rejected:,}", style="bold red"))
-    table.add_row("sentences", f"{totals.sentences:,}")
+        shown.add_row("rejected lines", Text(f"{rejected:,}", style="bold red"))
+    shown.add_row("sentences", f"{totals.sentences:,}")
     for kind in KINDS:
         if totals.kinds[kind]:
             share = percent(totals.kinds[kind] / totals.sentences)
             label = Text(f"  {MARKS[kind]} {WORDS[kind]}", style=STYLES[kind].replace("reverse ", ""))
-            table.add_row(label, f"{totals.kinds[kind]:,}  ({share})")
+            shown.add_row(label, f"{totals.kinds[kind]:,}  ({share})")
     for status, count in sorted(totals.reasons.items()):
-        table.add_row(f"    {status}", Text(f"{count:,}  ({REASONS.get(status, status)})"))
-    table.add_row("hallucination rate", Text(rate_line(totals), style="bold"))
+        shown.add_row(f"    {status}", Text(f"{count:,}  ({REASONS.get(status, status)})"))
+    shown.add_row("hallucination rate", Text(rate_line(totals), style="bold"))
     if totals.coverage is not None:
-        table.add_row("coverage", Text(f"{percent(totals.coverage)} of the sentences that state something"))
+        shown.add_row("coverage", Text(f"{percent(totals.coverage)} of the sentences that state something"))
     for word, path in paths:
-        table.add_row(word, Text(str(path)))
-    return table
+        shown.add_row(word, Text(str(path)))
+    return shown
 
 
 def rate_line(totals: Totals) -> str:

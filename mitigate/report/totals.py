@@ -6,14 +6,12 @@ and judges nothing itself. The terminal report is in ``terminal.py``, the pages 
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from annotators.records import HALLUCINATED, LABELS, MOST_FAILED
@@ -228,13 +226,6 @@ def interval_text(totals: Totals, before: str = "") -> str:
         return ""
     low, high = totals.interval
     return f"{before}95 % interval over records: {percent(low)} to {percent(high)}"
-
-
-def read_annotated(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of an output file that this toolkit wrote, one at a time."""
-    with path.open("rb") as file:
-        for line in file:
-            yield json.loads(line)
 
 
 def name_of(char: str) -> str:

@@ -1,10 +1,11 @@
 """Labelled rows for the tests of evaluation, and a stand-in whose answers stand in its rows."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from annotators import LABELS, Annotator, Fragment, SentenceAnnotation
+from annotators.base import Sentence
 from tests.helpers.jsonl import write_rows
 
 EN = (
@@ -37,8 +38,8 @@ class StandIn(Annotator):
         self.seen: list[Mapping[str, Any]] = []
         self.chunks: list[int] = []
 
-    def predict(self, rows: Iterable[Mapping[str, Any]]) -> list[SentenceAnnotation]:
-        rows = list(rows)
+    def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
+        rows = [sentence.record for sentence in sentences]
         self.seen += rows
         self.chunks.append(len(rows))
         return [self._judge(row) for row in rows]

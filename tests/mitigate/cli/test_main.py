@@ -12,6 +12,7 @@ import pytest
 import annotators
 import mitigate
 from mitigate.cli.main import build_parser, main
+from tests.helpers.engines_server import error, serving
 from tests.helpers.evaluation_cases import FOUR_WAY, TWO_WAY
 from tests.helpers.jsonl import read_rows, write_rows
 from tests.helpers.standin import ANSWERS, REFERENCE, ExactAnnotator
@@ -66,7 +67,7 @@ WHOLE = {
     "rank": f"fewl rank --input {GOLDEN}/fewl.jsonl",
     "pick": f"fewl pick --input {GOLDEN}/fewl.jsonl",
     "build-benchmark": f"fewl build-benchmark --input {GOLDEN}/chale.jsonl",
-    "judge": f"judge --input {GOLDEN}/pairs.jsonl --similarity rouge-l",
+    "judge": f"judge --input {GOLDEN}/pairs.jsonl --annotator embedded",
     "build-preferences": f"build-preferences --input {GOLDEN}/answers.jsonl",
 }
 
@@ -157,6 +158,24 @@ def test_overrides_may_follow_options(tmp_path, capsys):
         with pytest.raises(SystemExit, match="2"):
             main(wrong)
         assert f"unrecognized arguments: {wrong[-1]}" in capsys.readouterr().err
+
+
+def test_costs_of_a_recipe_are_kept_or_refused(tmp_path, capsys):
+    data = write_rows(tmp_path / "rows.jsonl", [{"question": "q", "reference": "r"}])
+    recipe, out = tmp_path / "recipe.yaml", tmp_path / "out"
+    shared = {"about": "a", "hardware": "h"}
+    costs = ["--price", "0.15,2.0", "--max-cost", "0.01"]
+    row = {"responses": str(data), "annotator": "embedded-fast"}
+    anah = {"documents": str(data), "figures": ["score"], "rows": {"a": row}}
+    recipe.write_text(json.dumps({"task": "anah", **shared, **anah}))
+    assert main(["run", str(recipe), "--output", str(out), *costs]) == 2
+    assert "--price, --max-cost: only for servers" in capsys.readouterr().err
+    assert not out.exists()
+    with serving(lambda body: error(400)) as server:
+        asked = {"engine": f"openai:m@{server.url}", "annotator": "embedded-fast", "data": str(data)}
+        recipe.write_text(json.dumps({"task": "inference", **shared, **asked}))
+        assert main(["run", str(recipe), "--output", str(out), *costs]) == 1
+    assert f"go on with: mitigate run {recipe} --output {out} {' '.join(costs)}\n" in capsys.readouterr().err
 
 
 def test_public_names_are_there_and_listed() -> None:

@@ -1,6 +1,7 @@
-"""The demo without a browser: limits, judging in steps, files, FEWL."""
+"""The demo without a browser: limits, judging in steps, files, mending, comparing."""
 
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from annotators.verifier.annotator import SHIPPED
 from engines.packaged import NotHereError
 from mitigate.demo.limits import Limits, Refusal, read_document
 from mitigate.demo.mend import BEST, READ, REWRITE, answered, better, passages, with_edits
-from mitigate.demo.page import run_batch
+from mitigate.demo.page import compare_view, run_batch
 from mitigate.demo.parts import examples
 from mitigate.demo.service import STEP_SECONDS, Service, Shelf, Step, at_thresholds
 from tests.helpers.demo_parts import ANSWER, REFERENCE, Stub
@@ -36,8 +37,8 @@ def test_long_and_broken_texts_are_refused() -> None:
     limits.check(answer="x" * 10, question=None)
     with pytest.raises(Refusal, match=r"11 characters; .* at most 10 characters\. Shorten it.* --max-char"):
         limits.check(answer="x" * 11)
-    with pytest.raises(Refusal, match=r"reference answer has half a character .* at place 3"):
-        limits.check(reference_answer="ab\ud800")
+    with pytest.raises(Refusal, match=r"question has half a character .* at place 3"):
+        limits.check(question="ab\ud800")
     problems = limits.check_record({"reference": "x" * 11, "answer": "a"})
     assert [str(p) for p in problems] == ["reference: expected at most 10 characters, got 11 characters"]
     with pytest.raises(Refusal, match="The answer is empty"):
@@ -122,6 +123,10 @@ def test_file_is_annotated_into_files(tmp_path: Path) -> None:
     table.write_text(f'answer;reference\n"It is 1; 2.";"{REFERENCE}"\n')
     *_, batch = run_batch(service, table, None)
     assert [row["answer"] for row in read_rows(batch.output)] == ["It is 1; 2."]
+    for head in ('"answer","reference","note; with; many; signs"', "answer,reference,a;b;c;d;e"):
+        table.write_text(f'{head}\nIt is 1.,"{REFERENCE}",\n')
+        *_, batch = run_batch(service, table, None)
+        assert [row["answer"] for row in read_rows(batch.output)] == ["It is 1."]
     table.write_text("Frage;answer\n1;2\n")
     with pytest.raises(
         Refusal, match=r"in.csv: expected columns named reference and answer, got 'Frage', 'answer'; no ref"
@@ -270,50 +275,40 @@ def test_shown_verdicts_of_examples_are_right(name: str) -> None:
         pytest.skip("skipped: SmolLM2 is not in the cache (mitigate models get smollm2)")
     shipped = [
         *examples("annotate"),
-        *({**e, **a} for e in examples("compare") if e["reference"] for a in e["answers"]),
+        *(
+            {**e, "answer": a, "gold": gold}
+            for e in examples("compare")
+            for (_, a), gold in zip(e["answers"], e["gold"], strict=True)
+        ),
     ]
     assert len(shipped) == 5
     for e in shipped:
-        sentences = judge.annotate(**{key: e.get(key, e.get("text")) for key in ("question", "reference", "answer")})
+        sentences = judge.annotate(**{key: e[key] for key in ("question", "reference", "answer")})
         shown = [(s.text, s.label, gold) for s, gold in zip(sentences.sentences, e["gold"], strict=True) if s.label]
         assert [one for one in shown if one[1] != one[2]] == []
         assert len(shown) >= len(e["gold"]) / 2
 
 
-def test_fewl_equals_that_of_the_library() -> None:
-    from fewl import FewlOptions, cosine, score_records
-
-    record = {
-        "question": "Do camels store water in their humps?",
-        "answers": [{"text": "No, they store fat.", "model": "a"}, {"text": "Yes, water.", "model": "b"}, {"text": ""}],
-        "reference_answers": {"one": "Their humps hold fat.", "two": ["No.", "Humps are fat."]},
-        "iw": ["They hold water."], "co": ["They hold fat."],
-    }  # fmt: skip
-    other = {"question": "Are bats blind?", "answers": [], "reference_answers": {"one": "No.", "two": "They see."}}
-    service = Service(Shelf(), Limits())
-    found = service.fewl(record, neighbours=[other])
-    options = FewlOptions(expertise="similarity", penalty=True)
-    encode = service.shelf.embedder.encode
-    scored, _ = score_records([record, other], similarity=cosine(encode), encode=encode, options=options)
-    for ours, theirs in zip(found["answers"], scored[0]["answers"], strict=True):
-        for name in ("score", "truthfulness", "laziness"):
-            assert ours[name] == pytest.approx(theirs[name], abs=1e-4)
-    a, b = encode([record["answers"][0]["text"], "Their humps hold fat."])
-    assert found["answers"][0]["similarity"]["one"] == pytest.approx(float(a @ b), abs=1e-4)
-    assert found["answers"][2]["similarity"] == {"one": None, "two": None}
-    assert service.fewl(record)["answers"][0]["laziness"] is None
-
-
-@pytest.mark.parametrize(("change", "message"), [
-    ({"question": " "}, "question: expected a string with text in it"),
-    ({"answers": [{"text": ""}]}, "There is no answer to score"),
-    ({"reference_answers": {}}, "There is no reference answer"),
-    ({"answers": [{"text": "x" * 60_000}]}, "The answer has 60,000 characters"),
-    ({"reference_answers": {"llm": ["x"] * 201}}, "201 reference, wrong and corrected answers"),
-])  # fmt: skip
-def test_fewl_refuses_with_the_reason(change: dict[str, Any], message: str) -> None:
-    record = {"question": "q", "answers": [{"text": "a"}], "reference_answers": {"llm": "b"}, **change}
-    with pytest.raises(Refusal, match=message):
-        Service(Shelf(), Limits()).fewl(record)
-    with pytest.raises(Refusal, match="Expected an aggregation of eq6"):
-        Service(Shelf(), Limits()).fewl(record, aggregation="x")
+def test_compared_answers_stand_best_first() -> None:
+    judge = RuleAnnotator()
+    answers = [
+        ("wrong", "Its owner was a baker."),
+        ("none", ""),
+        ("silent", "how nice."),
+        ("right", "It has red roofs."),
+    ]
+    found = [judge.annotate(reference=REFERENCE, answer=text).to_dict() for _, text in answers]
+    first = {**found[0], "sentences": []}
+    steps: dict[int, Step] = {0: (found[0], ()), 2: (found[2], ()), 3: (found[3], ())}
+    for shown, order, verdict in (
+        (steps, ["right", "silent", "wrong", "none"], "1 sentence contradicts"),  # rates 0, 0.75, 1; not judged
+        ({**steps, 0: (first, [(0, 22)])}, ["right", "silent", "wrong", "none"], "not judged yet"),
+        ({0: (first, [(0, 22)])}, ["wrong", "none", "silent", "right"], "not judged yet"),
+    ):
+        page = compare_view(answers, shown, "run", below="HOW FAR")
+        table = page[: page.index("</table>")]
+        assert re.findall(r"<bdi>(\w+)</bdi>", table) == order
+        (row,) = (row for row in table.split("<tr>") if "wrong" in row)
+        assert verdict in row
+        assert page.count("HOW FAR") == (3 in shown)
+    assert "not judged yet" not in compare_view(answers, {0: (first, [(0, 22)])}, "run", stopped=True)

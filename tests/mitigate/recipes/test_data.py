@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from mitigate.io import UsageError
+from mitigate.io import UsageError, read_rows
 from mitigate.recipes import rlhf
 from mitigate.recipes.config import check
 from mitigate.recipes.data import as_row, check_question, divide, named, read_questions
-from mitigate.recipes.folder import RunFolder, read_rows
+from mitigate.recipes.folder import RunFolder
 from mitigate.recipes.options import Columns
 
 BASE: dict[str, Any] = {"task": "rlhf", "about": "a test", "hardware": "any", "model": "a/b"}

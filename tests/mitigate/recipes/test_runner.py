@@ -18,11 +18,11 @@ from engines.types import EngineError
 from examples.pocket import Oracle, load_world
 from examples.pocket.make import make
 from mitigate.cli.main import main
-from mitigate.io import UsageError
+from mitigate.io import UsageError, read_rows
 from mitigate.recipes import mask_dpo, rlhf
 from mitigate.recipes.config import load_recipe
 from mitigate.recipes.data import HELD_OUT, Questions, read_questions
-from mitigate.recipes.folder import RunFolder, open_run, read_rows
+from mitigate.recipes.folder import RunFolder, open_run
 from mitigate.recipes.runner import HEADINGS, JudgeLog, answer_and_judge, by_reward, cells, compare, figures
 from mitigate.recipes.trainer import last_checkpoint
 from mitigate.report.html import marked, write_run_page
