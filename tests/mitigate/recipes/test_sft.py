@@ -37,7 +37,7 @@ def test_pairs_by_hand():
     answers = [{"text": "yes", "label": True}, {"text": "no", "label": 0}, {"text": "perhaps"}]
     records = [{"id": "1", "question": "Q", "answers": answers}, {"id": "2", "question": "R", "answers": []}]
     assert pairs(records, ["a", ""], ["b", "c"]) == [
-        {"id": "1", "question": "Q", "baseline": "a", "method": "b", "correct": ["yes"], "incorrect": ["no"]},
+        {"id": "1", "question": "Q", "baseline": "a", "method": "b"},
         {"id": "2", "question": "R", "baseline": "", "method": "c"},  # silence loses; it does not vanish
     ]
 
@@ -70,14 +70,14 @@ def recipe(folder, base, **more):
 
 def test_the_model_learns_the_picked_answers(tmp_path, base):
     out = tmp_path / "run"
-    assert main(["run", str(recipe(tmp_path, base, weight_temperature=1.0)), "--output", str(out)]) == 0
+    assert main(["run", str(recipe(tmp_path, base)), "--output", str(out)]) == 0
     train, test, answers = (read_rows(out / f"{name}.jsonl") for name in ("train", "test", "answers"))
     assert {row["answer"] for row in train} == {"anna"}  # two of three references, not the baseline's
     assert len(train) + len(test) == 30
     assert not {row["question"] for row in train} & {row["question"] for row in test}
     done = json.loads((out / "done.json").read_text())
     asked = {row["question"] for row in train}
-    assert done["train_questions"] == len(asked) < done["train_rows"] == len(train)  # drawn, so some more than once
+    assert done["train_questions"] == len(asked) == done["train_rows"] == len(train)
     assert done["last_loss"] < 0.2 * done["first_loss"]
     assert {row["tuned"] for row in answers} == {"anna"}
     assert all(row["untuned"] != "anna" for row in answers)
