@@ -71,8 +71,8 @@ class Settings:
     ``data`` has sentences/, binary/, spans/, pairs/ and documents/; ``base`` is a hub id, folder or packaged model, of
     which the first ``layers`` layers are taken (None: all) and trained by LoRA of the rank ``lora`` where one is given;
     rates are the highest of each stage; ``edited`` and ``replayed`` are the edits and pairs that are mixed into the
-    human labels; a step reads ``tokens`` tokens; ``languages`` are those that are learned and will be judged,
-    None for any; ``evidence_tokens`` of a reference stand beside a labelled sentence, and beside one that is judged.
+    human labels; a step reads ``tokens`` tokens; ``languages`` are ("en",) where English alone is learned and will be
+    judged, None for any; ``evidence_tokens`` of a reference stand beside a labelled sentence, and beside one that is judged.
     """
 
     data: Path
@@ -94,11 +94,21 @@ class Settings:
 
 
 def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
-    """Train, going on from what an earlier start with the same settings left in ``work``."""
+    """Train, going on from what an earlier start with the same settings left in ``work``.
+
+    ValueError where no labelled sentence can be learned.
+    """
+    rows = read_rows(settings.data)
+    train = [row for row in rows if row["fold"] in FOLD_NAMES["train"] and usable(row, settings)]
+    if not train:
+        raise ValueError(
+            f"expected labelled sentences to learn below {settings.data}, found none that are of the sources "
+            f"{', '.join(settings.sources)} and can be judged with languages {settings.languages}; name other sources, "
+            "or take any language"
+        )
     work.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(settings.seed)
     verifier = Verifier(settings.base, layers=settings.layers, lora=settings.lora)
-    rows = read_rows(settings.data)
     held_out = [row for row in rows if row["fold"] not in FOLD_NAMES["train"]]
     pairs = kept(
         work / "pairs.jsonl", lambda: pair_examples(read_pairs(settings.data, settings.pairs, held_out), settings.seed)
@@ -109,7 +119,6 @@ def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
         seed=settings.seed,
     )  # fmt: skip
     log.info("pairs not learned: %s", figures(verifier, [example for example in pairs if watched(example)]))
-    train = [row for row in rows if row["fold"] in FOLD_NAMES["train"] and usable(row, settings)]
     labels = kept(work / "labels.jsonl", lambda: labelled_examples(train, verifier.tokenize, settings.evidence_tokens))
     english = [row for row in train if language(row) == "en"]  # which the rules of editing are for
     edits = kept(work / "edits.jsonl", lambda: edited_examples(english, settings, verifier))
@@ -178,7 +187,7 @@ def language(row: Row) -> str | None:
 
 
 def usable(row: Row, settings: Settings) -> bool:
-    """Whether a row is of a named source and of the languages that will be judged, and can be judged at all."""
+    """Whether a row is of a named source, and can be judged: where languages are given, in English alone."""
     if row["source"] not in settings.sources or language(row) not in (settings.languages or (language(row),)):
         return False
     return unjudgeable(clean_text(row["sentence"]), row["reference"] or "", settings.languages, language(row)) is None

@@ -42,13 +42,19 @@ class Options(Recipe):
     evidence_tokens: int = Field(default=128, ge=16, le=320, description="of a reference that are read at once")
     seed: int = Field(default=0, ge=0)
     languages: list[str] | None = Field(
-        default=["en"], min_length=1, description="codes of what it learns and will judge; null: any language"
+        default=["en"], min_length=1, description="[en]: English alone is learned and judged; null: any language"
     )
 
 
 def check(options: Options) -> None:
-    """Refuse data that is not there, and sources that are not known."""
+    """Refuse data that is not there, sources that are not known, and languages that are not told apart."""
     from annotators.verifier.data import PAIR_SHARES
+
+    if options.languages not in (None, ["en"]):
+        raise UsageError(
+            f"languages: expected [en], or null for any language, got {options.languages}: other languages are not told "
+            "apart; give languages=null"
+        )
 
     for name in ("sentences", "binary", "pairs"):
         if not (options.data / name).is_dir():
