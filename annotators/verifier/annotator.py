@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from pydantic import BaseModel, Field, PositiveInt, ValidationError
 
 from annotators.base import Annotator, Sentence
 from annotators.records import LABELS, Fragment, Label, SentenceAnnotation, Span, Status
@@ -48,8 +49,19 @@ MAX_FRAGMENTS, FIRST_GAIN, NEXT_GAIN = 3, 0.25, 0.12
 """Passages shown as evidence, and which share of the sentence's words the first and each further one has to match."""
 NO_FACT_SCORES: dict[Label, float] = {label: float(label == "no_fact") for label in LABELS}
 UNVERIFIABLE = LABELS.index("unverifiable")
-SETTINGS = ("base", "layers", "lora", "languages", "evidence_tokens")
-"""Keys of annotator.json, beside those that say which version wrote it."""
+
+
+class Saved(BaseModel, strict=True):
+    """What annotator.json says, beside which version wrote it."""
+
+    base: str
+    layers: PositiveInt | None
+    lora: PositiveInt | None
+    languages: list[str] | None
+    evidence_tokens: int = Field(ge=1, le=FURTHER_TOKENS)
+
+
+SETTINGS = tuple(Saved.model_fields)
 
 
 @dataclass(frozen=True)
@@ -128,8 +140,14 @@ class DiscriminativeAnnotator(Annotator):
                     f"{path}: expected {key} to be {value!r}, got {str(found)[:60]!r}; train it again with `mitigate "
                     "train annotators/embedded`"
                 )
-        if missing := [key for key in SETTINGS if key not in config]:
-            raise ValueError(f"{path}: expected {', '.join(SETTINGS)}, got no {missing[0]}; copy or train it again")
+        try:
+            Saved.model_validate(config)
+        except ValidationError as error:
+            key, said = error.errors()[0]["loc"][0], error.errors()[0]["msg"]
+            wrong = (
+                f"{key} ({said}), got {config[key]!r:.60}" if key in config else f"{', '.join(SETTINGS)}, got no {key}"
+            )
+            raise ValueError(f"{path}: expected {wrong}; copy or train it again") from error
         try:
             weights = load_file(folder / "verifier.safetensors")
         except (SafetensorError, OSError) as error:

@@ -209,9 +209,9 @@ class Verifier:
 
     ``layers`` takes the first so many layers of the base, None all; with ``lora`` its matrices stay as they are but for
     a change of that rank (LoRA), so that what is stored of a large base is small. ``weights`` are what ``packed()``
-    returned, ready to judge; None is an untrained network, whose trained parts are in float32. ``device`` None takes cuda where there is one;
-    ``dtype`` "auto" is bfloat16 where the hardware has it. ValueError where the base has fewer layers; WeightsError
-    where the weights are of another base.
+    returned, ready to judge; None is an untrained network, whose trained parts are in float32. ``device`` None takes
+    cuda where there is one; ``dtype`` "auto" is bfloat16 where the hardware has it. ValueError where the base has fewer
+    layers; WeightsError where the weights are of another base.
     """
 
     def __init__(

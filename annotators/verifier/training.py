@@ -72,7 +72,8 @@ class Settings:
     which the first ``layers`` layers are taken (None: all) and trained by LoRA of the rank ``lora`` where one is given;
     rates are the highest of each stage; ``edited`` and ``replayed`` are the edits and pairs that are mixed into the
     human labels; a step reads ``tokens`` tokens; ``languages`` are ("en",) where English alone is learned and will be
-    judged, None for any; ``evidence_tokens`` of a reference stand beside a labelled sentence, and beside one that is judged.
+    judged, None for any; ``evidence_tokens`` of a reference stand beside a labelled sentence, and beside one that is
+    judged.
     """
 
     data: Path

@@ -52,8 +52,8 @@ def check(options: Options) -> None:
 
     if options.languages not in (None, ["en"]):
         raise UsageError(
-            f"languages: expected [en], or null for any language, got {options.languages}: other languages are not told "
-            "apart; give languages=null"
+            f"languages: expected [en], or null for any language, got {options.languages}: other languages are not "
+            "told apart; give languages=null"
         )
 
     for name in ("sentences", "binary", "pairs"):

@@ -151,13 +151,13 @@ class Base(Recipe):
         """The annotator of that name: one that the program handed in, or what ``load_annotator`` finds."""
         if name in self._annotators:
             return self._annotators[name]
-        from mitigate.rewards.ensemble import load_judge
+        from annotators import load_annotator
         from mitigate.rewards.reward import own_device
 
         operating = self.reward.operating if name == self.reward.annotator else {}
         try:
             device = self.reward.device or own_device()
-            return load_judge(name, device=device, dtype=self.reward.dtype, **operating)
+            return load_annotator(name, device=device, dtype=self.reward.dtype, **operating)
         except (OSError, ValueError, ImportError) as error:
             raise UsageError(f"annotator {name}: {error}") from error
 
@@ -193,8 +193,8 @@ def check_training(task: str, sources: Sequence[str], training: Training, lora: 
 
 def check_base(options: Base) -> None:
     """Refuse what types can't say; loads nothing."""
+    from annotators.base import parts_of
     from annotators.published import KINDS
-    from mitigate.rewards.ensemble import parts_of
 
     check_packages(options.task, options.lora)
     own = options._annotators
@@ -205,7 +205,7 @@ def check_base(options: Base) -> None:
                 "every process can load"
             )
         try:
-            parts = parts_of(annotator)[1:] if annotator.startswith("ensemble:") else [annotator]
+            parts = [annotator] if annotator in own else parts_of(annotator)
         except ValueError as error:
             raise UsageError(f"{name}: {error}") from error
         for part in parts:

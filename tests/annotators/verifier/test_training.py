@@ -168,9 +168,7 @@ def write_data(folder: Path, *more: dict[str, Any]) -> None:
         write_rows(folder / f"{name}.jsonl", lines)
 
 
-def test_any_language_is_learned_and_english_edited(
-    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_any_language_is_learned_and_english_edited(base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     german = [
         {"id": f"de{i}", "source": "made", "lang": "de", "label": "supported", "question": None,
          "reference": f"Die Erlenbrücke {i} ist 134 Meter lang.", "sentence": f"Die Brücke {i} ist 134 Meter lang."}
