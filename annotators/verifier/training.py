@@ -33,8 +33,6 @@ from annotators.verifier.data import (
     NO_FACT,
     PAIR_SHARES,
     SUPPORTED,
-    UNSUPPORTED,
-    UNVERIFIABLE,
     Example,
     Row,
     labelled_examples,
@@ -46,7 +44,7 @@ from annotators.verifier.data import (
     windows,
     write_examples,
 )  # fmt: skip
-from annotators.verifier.model import MINILM, Input, Verifier, probabilities
+from annotators.verifier.model import MINILM, Input, Verifier
 from annotators.verifier.synthetic import Maker, Substitutes, proper, talk
 
 log = logging.getLogger(__name__)
@@ -119,7 +117,6 @@ def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
         verifier, learned, work / "pairs", epochs=settings.pair_epochs, rate=settings.pair_rate, tokens=settings.tokens,
         seed=settings.seed,
     )  # fmt: skip
-    log.info("pairs not learned: %s", figures(verifier, [example for example in pairs if watched(example)]))
     labels = kept(work / "labels.jsonl", lambda: labelled_examples(train, verifier.tokenize, settings.evidence_tokens))
     english = [row for row in train if language(row) == "en"]  # which the rules of editing are for
     edits = kept(work / "edits.jsonl", lambda: edited_examples(english, settings, verifier))
@@ -165,21 +162,8 @@ def kept(path: Path, make: Callable[[], list[Example]]) -> list[Example]:
 
 
 def watched(example: Example) -> bool:
-    """Whether a pair is of the fortieth of cases that is not learned, so that the first stage can be watched."""
+    """Whether a pair is of the fortieth of cases that is not learned: shipped weights were trained without them."""
     return int(hashlib.sha256(example.case.encode()).hexdigest(), 16) % 40 == 0
-
-
-def figures(verifier: Verifier, examples: Sequence[Example]) -> dict[str, float]:
-    """Accuracy on three-way pairs, and the AUC of supported against contradictory ones."""
-    from sklearn.metrics import roc_auc_score
-
-    logits, _ = as_stored(verifier)([(e.question, e.sentence, e.passages) for e in examples])
-    chances, targets = probabilities(logits), np.array([example.target for example in examples])
-    three, two = targets < UNSUPPORTED, targets < UNVERIFIABLE
-    out = {"accuracy": float((chances[three, :3].argmax(1) == targets[three]).mean())}
-    if len(set(targets[two].tolist())) == 2:
-        out["auc"] = float(roc_auc_score(targets[two] == SUPPORTED, chances[two, 0]))
-    return out
 
 
 def language(row: Row) -> str | None:
