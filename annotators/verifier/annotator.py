@@ -143,10 +143,11 @@ class DiscriminativeAnnotator(Annotator):
         try:
             Saved.model_validate(config)
         except ValidationError as error:
-            key, said = error.errors()[0]["loc"][0], error.errors()[0]["msg"]
-            wrong = (
-                f"{key} ({said}), got {config[key]!r:.60}" if key in config else f"{', '.join(SETTINGS)}, got no {key}"
-            )
+            first = error.errors()[0]
+            field = first["loc"][0]
+            wrong = f"{', '.join(SETTINGS)}, got no {field}"
+            if field in config:
+                wrong = f"{field} ({first['msg']}), got {config[field]!r:.60}"
             raise ValueError(f"{path}: expected {wrong}; copy or train it again") from error
         try:
             weights = load_file(folder / "verifier.safetensors")

@@ -21,9 +21,8 @@ import torch
 from torch import nn
 
 from annotators.text.words import words_of
-from annotators.verifier.causal import tokenize
 from engines.checkpoint import content_identity, locate, quiet_loading
-from engines.embedding import batches, cpu_has_bfloat16
+from engines.embedding import batches, cpu_has_bfloat16, tokenize
 
 QUESTION, SENTENCE, EVIDENCE = range(3)
 N_STATES = 7
