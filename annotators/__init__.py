@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from annotators.base import Annotator
+from annotators.base import Annotator, CascadeAnnotator, EnsembleAnnotator, engine_in, parts_of
 from annotators.records import (
     HALLUCINATED,
     LABELS,
@@ -36,31 +36,37 @@ def load_annotator(
     calibration: str | Path | None = None, expected_rate: float | None = None, **options: Any,
 ) -> Annotator:  # fmt: skip
     """Build the annotator of a name: "embedded", "embedded-fast", a folder, a hub id, a published detector (``nli:ID``,
-    ``minicheck:ID``, ``hhem:ID``, ``lettucedetect:ID``), ``generative:KIND:MODEL[@BASE_URL]``, or
-    ``cascade:FIRST+SECOND`` of two.
+    ``minicheck:ID``, ``hhem:ID``, ``lettucedetect:ID``), ``generative:KIND:MODEL[@BASE_URL]``,
+    ``cascade:FIRST+SECOND`` of two, or ``ensemble:HOW:FIRST+SECOND+…`` joined by min, mean or vote.
 
     ``device`` None takes cuda where there is one; ``dtype`` "auto" is bfloat16 where the hardware has it;
     ``calibration`` is a file of `mitigate calibrate`, made for this annotator, in place of the operating point that it
     comes with; ``expected_rate`` in (0, 1) is the share of hallucinated sentences for which probabilities are to hold;
     ``options`` are those of ``annotators.generative.protocols.Options``, ``cache`` and ``trust_remote_code`` for a
-    generative annotator, ``labels`` for ``nli:ID``; in a cascade the first annotator gets the calibration and the rate,
-    the second one the options, which can't be ``units`` or a ``preset``. OSError where there is no such annotator or
-    calibration; ValueError where one does not fit or an option is wrong; ImportError where the library behind an engine
-    is missing.
+    generative annotator, ``labels`` for ``nli:ID``; of several annotators the first one gets the calibration and the
+    rate, and the generative ones the options, which can't be ``units`` or a ``preset``. OSError where there is no such
+    annotator or calibration; ValueError where one does not fit or an option is wrong; ImportError where the library
+    behind an engine is missing.
     """
     if not name.strip():
         raise ValueError("annotator: expected 'embedded', 'embedded-fast', a folder or a hub id, got an empty name")
-    if name.startswith("cascade:"):
-        from annotators.base import CascadeAnnotator, parts_of
-
-        one, other = parts_of(name)
+    if name.startswith(("cascade:", "ensemble:")):
+        parts = parts_of(name)
         if options.get("units") or options.get("preset"):
             raise ValueError(
-                f"annotator {name!r}: expected no preset and no units, which cut answers as ANAH did: in a cascade "
-                f"both judge the same sentences; take {other} alone, or its protocol and templates without the preset"
+                f"annotator {name!r}: expected no preset and no units, which cut answers as ANAH did: there all "
+                f"judge the same sentences; take {parts[-1]} alone, or its protocol and templates without the preset"
             )
-        first = load_annotator(one, device=device, dtype=dtype, calibration=calibration, expected_rate=expected_rate)
-        return CascadeAnnotator(first, load_annotator(other, device=device, dtype=dtype, **options))
+        operating: Any = {"calibration": calibration, "expected_rate": expected_rate}
+        asked = [one for one in parts if engine_in(one) is not None] or parts[-1:]
+        loaded = [
+            load_annotator(one, device=device, dtype=dtype, **(operating if not n else {}),
+                           **(options if one in asked else {}))
+            for n, one in enumerate(parts)
+        ]  # fmt: skip
+        if name.startswith("cascade:"):
+            return CascadeAnnotator(*loaded)
+        return EnsembleAnnotator(loaded, name.split(":")[1])  # type: ignore[arg-type]  # parts_of has checked it
     if name.startswith("generative:"):
         if calibration is not None or expected_rate is not None:
             raise ValueError(

@@ -2,19 +2,20 @@
 
 A kind of annotator says in :meth:`Annotator.judge` how sentences are judged; splitting, checks, order and the operating
 point, which makes three verdicts of scores, are here. A cascade asks a second, slower annotator only about sentences
-that the first one can't decide.
+that the first one can't decide; an ensemble joins the verdicts of several.
 """
 
 from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args
 
-from annotators.records import HALLUCINATED, Annotation, SentenceAnnotation
+from annotators.records import HALLUCINATED, Annotation, Label, SentenceAnnotation
 from annotators.text.sentences import split_sentences
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Annotator(Protocol):
     are read: in bfloat16 a sentence near a threshold may get another verdict than in float32. ``reads`` are the fields
     of a row that a verdict depends on; ``languages`` are those of which every sentence is judged (None: all);
     ``embedder`` is lent to callers; ``calibration`` makes the verdicts of what has scores (None: the labels of
-    ``judge`` stand).
+    ``judge`` stand); ``asks`` are the annotators that it asks, of a cascade or an ensemble.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Annotator(Protocol):
     languages: tuple[str, ...] | None = None
     embedder: Embedder | None = None
     calibration: Calibration | None = None
+    asks: tuple[Annotator, ...] = ()
 
     @abstractmethod
     def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
@@ -183,8 +185,9 @@ class Annotator(Protocol):
             self.calibration.save(folder / FILE)
 
     def close(self) -> None:
-        """Give back what it holds open; nothing by default."""
-        return
+        """Give back what it holds open; by default that of those that it asks."""
+        for one in self.asks:
+            one.close()
 
 
 def _sentences(record: Mapping[str, Any], spans: Sequence[tuple[int, int]]) -> list[Sentence]:
@@ -234,12 +237,8 @@ class CascadeAnnotator(Annotator):
                 f"cascade: expected a first annotator with an operating point, {first.name!r} has none, so it is never "
                 "unsure; fit one with `mitigate calibrate`"
             )
-        if first.own_fingerprint == second.own_fingerprint:
-            raise ValueError(
-                f"cascade: expected two annotators, got {second.name!r} twice; name another (`embedded` is "
-                "`embedded-fast` until `mitigate models get smollm2` brought its model)"
-            )
-        self.first, self.second = first, second
+        check_apart([first, second], "cascade: expected two annotators")
+        self.first, self.second = self.asks = first, second
         self.name = f"cascade:{first.name}+{second.name}"
         self.fingerprint = hashlib.sha256(f"{first.fingerprint} {second.fingerprint}".encode()).hexdigest()[:16]
         self.reads = tuple(dict.fromkeys((*first.reads, *second.reads)))
@@ -265,24 +264,126 @@ class CascadeAnnotator(Annotator):
         """The annotation of a record, with the first one's operating point."""
         return replace(self.first.annotation(record, judged), annotator=self.who)
 
-    def close(self) -> None:
-        """Close both."""
-        self.first.close()
-        self.second.close()
+
+# --- several at once, so that a policy has to deceive all of them: load_annotator("ensemble:min:embedded+nli:ID") -----
+
+How = Literal["min", "mean", "vote"]
+Verdict = Label | float | None
+"""A label; or P(supported) of a sentence of which the annotator is unsure; or None where it was not judged."""
+
+
+def verdict_of(sentence: SentenceAnnotation) -> Verdict:
+    """What the annotator found: a label, a doubt, or nothing."""
+    return sentence.support if sentence.status == "unsure" else sentence.label
+
+
+def _support(verdict: Verdict) -> float:
+    """P(supported) of a verdict, in [0, 1]; a sentence without a fact lies between a true and a false one."""
+    if isinstance(verdict, float):
+        return verdict
+    return 0.5 if verdict == "no_fact" else float(verdict == "supported")
+
+
+def joined(found: Sequence[SentenceAnnotation], how: How) -> SentenceAnnotation:
+    """One annotation of several of the same sentence.
+
+    "min" takes the one with the lowest P(supported); "vote" the verdict that most have (unsure is one; the lower of
+    equals); "mean" is unsure with the mean P(supported) of those that find a fact, or has the verdict that all share.
+    What an annotator does not judge is left to the others, but one that failed fails the sentence: a dead judge must
+    not look like an easy one.
+    """
+    if failed := [one for one in found if one.status == "failed"]:
+        return failed[0]
+    known = [(verdict, one) for one in found if (verdict := verdict_of(one)) is not None]
+    if not known:
+        return found[0]
+    known.sort(key=lambda pair: _support(pair[0]))
+    if how == "min":
+        return known[0][1]
+    kinds = ["unsure" if isinstance(v, float) else "hallucinated" if v in HALLUCINATED else v for v, _ in known]
+    most, n = Counter(kinds).most_common(1)[0]  # of equals the first, which is the lowest
+    if how == "vote" or n == len(kinds) > kinds.count("unsure") or most == "no_fact":
+        return known[kinds.index(most)][1]
+    facts = [_support(v) for v, _ in known if v != "no_fact"]
+    mean = sum(facts) / len(facts)
+    wrong = next((v for v, _ in known if v in HALLUCINATED), "unverifiable")
+    scores: dict[Any, float] = {"supported": mean, "contradictory": 0.0, "unverifiable": 0.0, "no_fact": 0.0}
+    return replace(known[0][1], status="unsure", label=None, scores=scores | {wrong: 1 - mean})
+
+
+class EnsembleAnnotator(Annotator):
+    """Asks all annotators about every sentence; ValueError where there are fewer than two, or one is there twice.
+
+    Source: Coste et al. 2024, "Reward Model Ensembles Help Mitigate Overoptimization" (the worst and the mean of
+    several rewards); here verdicts on sentences are joined, before anything is made of them.
+    """
+
+    def __init__(self, annotators: Sequence[Annotator], how: How) -> None:
+        wanted = f"ensemble: expected two annotators or more, joined by {', '.join(get_args(How))}"
+        if len(annotators) < 2 or how not in get_args(How):
+            raise ValueError(f"{wanted}, got {len(annotators)} by {how!r}")
+        check_apart(annotators, wanted)
+        self.asks, self.how = tuple(annotators), how
+        self.name = f"ensemble:{how}:{'+'.join(one.name for one in annotators)}"
+        prints = " ".join([how, *(one.fingerprint for one in annotators)])
+        self.fingerprint = hashlib.sha256(prints.encode()).hexdigest()[:16]
+        self.reads = tuple(dict.fromkeys(field for one in annotators for field in one.reads))
+        known = [set(one.languages) for one in annotators if one.languages is not None]
+        self.languages = tuple(sorted(set.intersection(*known))) if known else None  # what all of them judge
+
+    @property
+    def embedder(self) -> Embedder | None:  # type: ignore[override]
+        """The first one's; it is loaded when one asks."""
+        return self.asks[0].embedder
+
+    def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
+        """One verdict per sentence, in order."""
+        every = [one.verdicts_of(sentences) for one in self.asks]
+        return [joined(found, self.how) for found in zip(*every, strict=True)]
+
+
+# --- both by their names ----------------------------------------------------------------------------------------------
+
+
+def check_apart(annotators: Sequence[Annotator], wanted: str) -> None:
+    """ValueError where two annotators are the same below their calibrations: it begins with what is ``wanted``."""
+    prints = [one.own_fingerprint for one in annotators]
+    for one in annotators:
+        if prints.count(one.own_fingerprint) > 1:
+            raise ValueError(
+                f"{wanted}, got {one.name!r} twice; name another (`embedded` is `embedded-fast` until `mitigate models "
+                "get smollm2` brought its model)"
+            )
+
+
+def _names(name: str) -> list[str]:
+    """The names of the annotators in ``cascade:FIRST+SECOND`` or ``ensemble:HOW:FIRST+SECOND+…``, else the name."""
+    kind, _, rest = name.partition(":")
+    named = {"cascade": rest.split("+", 1), "ensemble": rest.partition(":")[2].split("+")}
+    return [one.strip() for one in named.get(kind, [name])]
 
 
 def engine_in(name: str) -> str | None:
-    """The engine of ``generative:ENGINE``, also where that is the second of a cascade; None of other annotators."""
-    if name.startswith("cascade:"):
-        return engine_in(name.partition("+")[2].strip())
-    return name.removeprefix("generative:") if name.startswith("generative:") else None
+    """The engine of ``generative:ENGINE``, also in a cascade or an ensemble (of several the first); None of others."""
+    if name.startswith("generative:"):
+        return name.removeprefix("generative:")
+    return next((found for one in _names(name) if one != name and (found := engine_in(one)) is not None), None)
 
 
-def parts_of(name: str) -> tuple[str, str]:
-    """The two names in ``cascade:FIRST+SECOND``; ValueError where there are not two."""
-    first, plus, second = name.removeprefix("cascade:").partition("+")
-    if not (first.strip() and plus and second.strip()):
+def parts_of(name: str) -> list[str]:
+    """The annotators in the name of a cascade or an ensemble, else the name; ValueError where they are not two or more
+    different ones.
+    """
+    names, how = _names(name), name.partition(":")[2].partition(":")[0]
+    if name.startswith("cascade:") and not (len(names) == 2 and all(names)):
         raise ValueError(f"annotator {name!r}: expected cascade:FIRST+SECOND, as in cascade:embedded+generative:…")
-    if first.strip() == second.strip():
-        raise ValueError(f"annotator {name!r}: expected two annotators, got {first.strip()} twice")
-    return first.strip(), second.strip()
+    if name.startswith("ensemble:") and (
+        how not in get_args(How) or len(names) < 2 or not all(names) or any(n.startswith("cascade:") for n in names)
+    ):
+        raise ValueError(
+            f"annotator {name!r}: expected ensemble:HOW:FIRST+SECOND with HOW one of {', '.join(get_args(How))} and no "
+            "cascade in it"
+        )
+    if twice := [one for one in names if names.count(one) > 1]:
+        raise ValueError(f"annotator {name!r}: expected two annotators, got {twice[0]} twice")
+    return names

@@ -32,9 +32,9 @@ from annotators.records import LABELS, Fragment, Label, SentenceAnnotation, Span
 from annotators.retrieval import Window, index_references, second_pass, words
 from annotators.text.normalise import clean_text
 from annotators.text.words import words_of
-from annotators.verifier.causal import BATCH_TOKENS, load_tokenizer, tokenize
+from annotators.verifier.causal import BATCH_TOKENS, load_tokenizer
 from engines.checkpoint import checkpoint_identity, locate
-from engines.embedding import batches
+from engines.embedding import batches, tokenize
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -46,7 +46,7 @@ class EngineSpec:
     kind: str
     model: str
     base_url: str | None = None
-    options: dict[str, float] = field(default_factory=dict)
+    options: dict[str, float] = field(default_factory=dict, hash=False)
 
     def __str__(self) -> str:
         options = "&".join(f"{name}={value}" for name, value in self.options.items())
@@ -65,6 +65,8 @@ def parse_engine(text: str) -> EngineSpec:
     found = re.search(r"@(?=https?://)", rest)
     model, url = (rest[: found.start()], rest[found.end() :]) if found else (rest, None)
     model, options = _vllm_options(text, model) if kind == "vllm" else (model, {})
+    if kind == "transformers" and "?" in model:
+        raise ValueError(f"engine {text!r}: expected no '?': {', '.join(VLLM_OPTIONS)} are options of vllm:MODEL only")
     if not model.strip() or model != model.strip():
         raise ValueError(f"engine {text!r}: the model after '{kind}:' is empty or has blanks around it")
     if kind != "openai":
@@ -80,7 +82,7 @@ def parse_engine(text: str) -> EngineSpec:
 
 
 def _vllm_options(text: str, model: str) -> tuple[str, dict[str, float]]:
-    """The model and the options behind its ``?``; ValueError where one is unknown, given twice or not above 0."""
+    """The model and the options behind its ``?``; ValueError where one is unknown, given twice or out of range."""
     model, mark, query = model.partition("?")
     options: dict[str, float] = {}
     for pair in query.split("&") if mark else ():
@@ -89,9 +91,13 @@ def _vllm_options(text: str, model: str) -> tuple[str, dict[str, float]]:
             value = VLLM_OPTIONS[name](said)
         except (KeyError, ValueError):
             value = 0
-        if name in options or not 0 < value < math.inf:  # nan is neither
+        most = 1 if name == "gpu_memory_utilization" else math.inf  # it is a share
+        if name in options or not 0 < value <= most or value == math.inf:  # nan is neither
             known = ", ".join(f"{key}={kind.__name__}" for key, kind in VLLM_OPTIONS.items())
-            raise ValueError(f"engine {text!r}: behind '?' expected some of {known}, each once, above 0; got {pair!r}")
+            raise ValueError(
+                f"engine {text!r}: behind '?' expected some of {known}, each once, the last at most 1 "
+                f"and all above 0; got {pair!r}"
+            )
         options[name] = value
     return model, options
 

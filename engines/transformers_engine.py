@@ -194,8 +194,6 @@ class TransformersEngine:
         """See :meth:`engines.types.Engine.chat`."""
         check_chats(chats)
         sampling = sampling or Sampling()
-        if sampling.json_schema is not None:
-            raise ValueError("the transformers engine has no JSON schemas: use choices, or a vllm/openai engine")
         results: dict[int, ChatResult] = {}
         began = time.monotonic()
 
@@ -229,20 +227,27 @@ class TransformersEngine:
         A model whose state rows can't be taken out of gives it whole. Raises EngineError where it can't be asked.
         """
         check_chats([chat])
-        sampling, given = sampling or Sampling(), ""
+        sampling, given, tokens, began = sampling or Sampling(), "", 0, time.monotonic()
         row = self._row(0, chat, sampling)
         if isinstance(row, ChatResult):
             raise EngineError(str(row.error))
-        for (said,) in self._strides([row], len(row.ids), sampling, PIECE):
-            text, last = self._sample(said, sampling)[0].text, said.ended or len(said.ids) == row.room
-            if not last:  # what may be the beginning of a stop string waits
-                text = text[: len(text) - begun_stop(text, sampling.stop)]
-            if not text.endswith("\ufffd") or last:  # else half a character
-                yield text[len(given) :]
-                given = text
+        try:
+            for (said,) in self._strides([row], len(row.ids), sampling, PIECE):
+                tokens = len(said.ids)
+                text, last = self._sample(said, sampling)[0].text, said.ended or tokens == row.room
+                if not last:  # what may be the beginning of a stop string waits
+                    text = text[: len(text) - begun_stop(text, sampling.stop)]
+                if not text.endswith("\ufffd") or last:  # else half a character
+                    yield text[len(given) :]
+                    given = text
+        finally:
+            if tokens:  # also where the reader stopped it
+                METER.count(len(row.ids), tokens, time.monotonic() - began)
 
     def _row(self, index: int, chat: Chat, sampling: Sampling) -> _Row | ChatResult:
         """The first row of a chat, or the result that says why there is none."""
+        if sampling.json_schema is not None:
+            raise ValueError("the transformers engine has no JSON schemas: use choices, or a vllm/openai engine")
         try:
             ids = prompt_ids(self.tokenizer, chat)
         except TemplateError as error:

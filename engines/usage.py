@@ -44,9 +44,10 @@ class Meter:
         """
         while True:
             with self._lock:
-                wait = self._next - time.monotonic()
+                now = time.monotonic()
+                wait = self._next - now
                 if wait <= 0 and (self.max_cost is None or self.paid or not self._in_flight):
-                    self.pause()
+                    self._next = now + self._pause
                     return self.start()
             await asyncio.sleep(max(wait, 0.01))
 
@@ -67,14 +68,6 @@ class Meter:
                 )
             self._in_flight += 1
             return None
-
-    def pause(self) -> float:
-        """How many seconds to wait before the next request to a server, in turn."""
-        with self._lock:
-            now = time.monotonic()
-            begins = max(now, self._next)
-            self._next = begins + self._pause
-            return begins - now
 
     def end(self) -> None:
         """A request to a server is over, however it went."""

@@ -59,9 +59,6 @@ class FewlOptions:
     # answer (an extension; Σ (λ_i − 1/N) in place of Σ λ_i).
     contrast: bool = False
     references: str = "all"  # or "single:NAME"
-    # LLMs whose answers count against an answer (an extension): the mean of g*(s(y, h_j(x))) over them is taken off the
-    # score, as if their answers were intentionally wrong ones. They are no references.
-    weak: tuple[str, ...] = ()
     # Reference LLMs whose answers are at least so alike, both ways, mean the same; a record then gets the ``entropy``
     # of what they mean (an extension), which says when to abstain. None: it is not computed.
     same_from: float | None = None
@@ -89,7 +86,6 @@ class FewlReport:
     questions_without_reference: int = 0
     questions_without_neighbours: int = 0
     questions_without_expertise: int = 0
-    questions_without_weak_answers: int = 0
     reliability_not_settled: int = 0  # 1: the rounds of discovered expertise ended before its fixed point
     own_references_left_out: int = 0
     pairs_not_compared: int = 0
@@ -106,7 +102,6 @@ class Layout:
 
     texts: list[str]  # distinct texts of answers, references, questions and pairs
     slots: list[str]  # the LLM behind each place n; an LLM with several samples has several places
-    weak_N: NDArray[np.bool_]  # whether place n is a weak LLM's, which is no reference
     questions: list[str]  # distinct question texts
     distinct_Q: Ints  # the question of each record, a place in questions
     asked_Q: Ints  # the question of each record, a place in texts
@@ -119,8 +114,8 @@ class Layout:
     ideal: tuple[Ints, Ints]  # the same made of answers labelled true and false
 
 
-def lay_out(records: Sequence[FewlRecord], names: Sequence[str], weak: Sequence[str] = ()) -> Layout:
-    """Number the texts of the records; only the reference LLMs named and the weak ones are laid out."""
+def lay_out(records: Sequence[FewlRecord], names: Sequence[str]) -> Layout:
+    """Number the texts of the records; only the reference LLMs named are laid out."""
     number: dict[str, int] = {}
 
     def numbers(texts: Iterable[str]) -> list[int]:
@@ -133,7 +128,7 @@ def lay_out(records: Sequence[FewlRecord], names: Sequence[str], weak: Sequence[
             row[: len(values)] = values
         return padded
 
-    widths = {name: max((len(r.references.get(name, ())) for r in records), default=0) for name in (*names, *weak)}
+    widths = {name: max((len(r.references.get(name, ())) for r in records), default=0) for name in names}
     slots = [name for name, width in widths.items() for _ in range(width)]
     reference_QN = np.full((len(records), len(slots)), -1, dtype=np.int64)
     for q, record in enumerate(records):
@@ -148,8 +143,6 @@ def lay_out(records: Sequence[FewlRecord], names: Sequence[str], weak: Sequence[
     for q in reversed(range(len(records))):  # backwards, so that the first record of a question has the last word
         there_N = reference_QN[q] >= 0
         pool_PN[distinct_Q[q], there_N] = reference_QN[q, there_N]
-    weak_N = np.array([slot in weak for slot in slots], dtype=bool)
-    pool_PN[:, weak_N] = -1  # they have no part in the penalty
     answers = [(q, answer) for q, record in enumerate(records) for answer in record.answers]
     answer_A = np.array(numbers(answer.text for _, answer in answers), dtype=np.int64)
     asked_Q = np.array(numbers(r.question for r in records), dtype=np.int64)
@@ -160,7 +153,6 @@ def lay_out(records: Sequence[FewlRecord], names: Sequence[str], weak: Sequence[
     return Layout(
         texts=list(number),
         slots=slots,
-        weak_N=weak_N,
         questions=list(question_number),
         distinct_Q=distinct_Q,
         asked_Q=asked_Q,
@@ -192,7 +184,7 @@ def score_records(
     """
     options = options or FewlOptions()
     read = [read_record(record) for record in records]
-    layout = lay_out(read, check_options(read, options), options.weak)
+    layout = lay_out(read, check_options(read, options))
     report = FewlReport(questions=len(read), distinct_questions=len(layout.questions), answers=len(layout.answer_A))
     of_pairs = similarity(layout.texts)
     neighbours_QK = _neighbours(layout, encode, options)
@@ -213,14 +205,9 @@ def score_records(
     score_A = core.aggregate(s_AN, weights_AN, laziness_AN, **how)
     if options.contrast:
         score_A = score_A - core.aggregate(s_AN, np.where(np.isnan(weights_AN), np.nan, 1.0), laziness_AN, **how)
-    if options.weak:
-        against_A = core.nan_mean(core.VARIATIONAL[options.divergence].g(s_AN[:, layout.weak_N]))
-        score_A = score_A - np.where(np.isnan(against_A), 0.0, against_A)
-        report.questions_without_weak_answers = int((layout.reference_QN[:, layout.weak_N] < 0).all(axis=1).sum())
-        s_AN[:, layout.weak_N] = np.nan
     entropy_Q = np.full(len(read), np.nan)
     if options.same_from is not None:
-        given_QN = np.where(layout.weak_N, -1, layout.reference_QN)
+        given_QN = layout.reference_QN
         alike_QNN = _pairs(of_pairs, given_QN[:, :, None], given_QN[:, None, :], layout.asked_Q) >= options.same_from
         entropy_Q = core.meaning_entropy(alike_QNN & alike_QNN.transpose(0, 2, 1), weights_QN)
     lazy_AN = np.full(s_AN.shape, np.nan) if laziness_AN is None else np.where(np.isnan(s_AN), np.nan, laziness_AN)
@@ -244,22 +231,18 @@ def score_records(
 
 
 def check_options(records: Sequence[FewlRecord], options: FewlOptions, asked: Sequence[str] = ()) -> list[str]:
-    """Names of the reference LLMs to use, in the order in which they appear; the weak ones are not among them.
+    """Names of the reference LLMs to use, in the order in which they appear.
 
     ``asked`` are LLMs whose reference answers and IW/CO pairs are still to come. Raises ValueError: an LLM that is not
     there is named, or the expertise has nothing to come from in any record.
     """
     names = list(dict.fromkeys([*(name for record in records for name in record.references), *asked]))
-    for name in options.weak:
-        if name not in names:
-            raise ValueError(f"weak: expected one of {', '.join(names) or 'none'}, got {name!r}")
     has_pairs = any(record.iw and record.co for record in records)
     if records and options.expertise == "similarity" and not has_pairs and not asked:
         raise ValueError("expertise similarity: no record has iw and co; add them, or take another expertise")
     labels = {answer.label for record in records for answer in record.answers}
     if records and options.expertise == "ideal" and not {True, False} <= labels:
         raise ValueError("expertise ideal: expected answers labelled true and false, found no such labels")
-    names = [name for name in names if name not in options.weak]
     if (
         records
         and options.contrast
@@ -326,7 +309,7 @@ def _weights(
     report: FewlReport,
 ) -> Float:
     """λ_QN by the chosen expertise."""
-    there_QN = (layout.reference_QN >= 0) & ~layout.weak_N
+    there_QN = layout.reference_QN >= 0
     if options.expertise == "uniform":
         r_QN = np.zeros(there_QN.shape)
     elif options.expertise == "prompted":
@@ -374,7 +357,7 @@ def _count(report: FewlReport, layout: Layout, score_A: Float, weights_QN: Float
     report.scored = int((~np.isnan(score_A)).sum())
     report.empty_answers = int((layout.answer_A < 0).sum())
     report.answers_without_reference = report.answers - report.scored - report.empty_answers
-    report.questions_without_reference = int((layout.reference_QN[:, ~layout.weak_N] < 0).all(axis=1).sum())
+    report.questions_without_reference = int((layout.reference_QN < 0).all(axis=1).sum())
     for name in dict.fromkeys(layout.slots):
         columns = [i for i, slot in enumerate(layout.slots) if slot == name]
         report.missing_references[name] = int((layout.reference_QN[:, columns] < 0).all(axis=1).sum())

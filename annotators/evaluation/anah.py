@@ -92,22 +92,6 @@ def split_rows(
     return splits, dropped
 
 
-def leaks(rows: Sequence[Mapping[str, Any]], splits: Sequence[Split]) -> list[str]:
-    """What of the unseen parts is in train as well, in words, for rows without those ``split_rows`` dropped."""
-    forbidden: dict[Split, tuple[str, ...]] = {
-        "unseen_topic": ("topic", "reference", "question", "answer"),
-        "unseen_question": ("question", "answer"),
-    }
-    found = []
-    for part, names in forbidden.items():
-        for name in names:
-            there = {plain(r.get(name)) for r, s in zip(rows, splits, strict=True) if s == "train"}
-            both = there & {plain(r.get(name)) for r, s in zip(rows, splits, strict=True) if s == part}
-            if both - {""}:
-                found.append(f"{len(both)} {name}s of {part} are in train, e.g. {min(both - {''})[:60]!r}")
-    return found
-
-
 MODELS = {"gpt3.5": "GPT3.5_answers_D", "internlm": "InternLM_answers"}
 """Columns of answers. Annotations are in ``human_…_ann``, those of `mitigate build-dataset` all in ``…_ann``."""
 COLUMNS = ("name", "documents", "selected_questions", "language")

@@ -138,20 +138,6 @@ def supported_score(scores: Sequence[Mapping[Any, float] | None]) -> Floats:
     return values
 
 
-def auc(positive: ArrayLike, score: ArrayLike) -> float | None:
-    """Area under the ROC curve in [0, 1]: P(score of a positive > score of a negative), ties count one half.
-
-    (n,) rows with NaN as score are left out; None where a class is missing.
-    """
-    from sklearn.metrics import roc_auc_score
-
-    positive_n, score_n = np.asarray(positive, dtype=bool), np.asarray(score, dtype=np.float64)
-    kept = ~np.isnan(score_n)
-    if len(set(positive_n[kept].tolist())) < 2:
-        return None
-    return float(roc_auc_score(positive_n[kept], score_n[kept]))
-
-
 def ece(probability: ArrayLike, outcome: ArrayLike, n_bins: int = N_BINS) -> float | None:
     """Expected calibration error over equal-width bins, lower is better; (n,) rows with NaN are left out.
 
@@ -303,7 +289,7 @@ def summarise(
         "n_four_way": int(four.sum()),
         "n_groups": len(set(groups)),
         "coverage": float(checked.mean()) if n else None,
-        "auc": auc(truth[two] == 1, value[two]),
+        "auc": two_way_statistics(gold, predicted, scores)["auc"](np.ones(n)),
         "balanced_accuracy": of_weights["balanced_accuracy"](np.ones(n)),
         "balanced_accuracy_checked": of_weights["balanced_accuracy"](checked.astype(np.float64)),
         "ece": ece(value[two], truth[two]),

@@ -117,7 +117,7 @@ def _template(row: object, where: str) -> Template:
     keys = ("name", "protocol", "language", *TURNS[protocol])
     for key in row:
         if key not in (*keys, "system", "verbatim"):
-            raise ValueError(f"{where}: unknown key {key!r}; a {protocol} template has the keys {', '.join(keys)}")
+            raise ValueError(f"{where}: unknown key {key!r}; expected {', '.join(keys)}, system or verbatim")
     for key in (*keys, *(["system"] if "system" in row else [])):
         if not isinstance(row.get(key), str) or not row[key].strip():
             raise ValueError(

@@ -1,7 +1,7 @@
 """Training samples of the generative annotator: annotation, and the tasks that are trained beside it.
 
 Source: ANAH (ACL 2024), §3.1. Annotation is asked for as the annotator does it (``prompts.py``, ``protocols.py``); the
-wordings of the other tasks are here. Everything is drawn by seed.
+wordings of the other tasks are in ``samples.yaml``. Everything is drawn by seed.
 """
 
 from __future__ import annotations
@@ -18,44 +18,15 @@ from annotators.generative.protocols import Item, Shown, Windows
 from annotators.generative.tagged import neutral, write_tagged
 from annotators.records import LABELS
 from annotators.text.language import language_of_row
+from annotators.text.words import tables
 
 Task = Literal["annotation", "question_generation", "question_selection", "answer_generation", "dialogue"]
 Message = dict[str, str]
 Sample = dict[str, Any]
 DISTRACTORS = 3  # questions about other documents among which the right ones are to be found
 WORDINGS: dict[str, dict[str, tuple[str, ...]]] = {
-    "question_generation": {
-        "en": (
-            "{document}\n\nWrite {n} questions that this document answers, one a line.",
-            "List {n} questions that a reader of this document could answer, each on its own line.\n\n{document}",
-        ),
-        "zh": (
-            "{document}\n\n请写出{n}个可以由这篇文档回答的问题，每行一个。",
-            "阅读下面的文档，列出{n}个读者据此能够回答的问题，每个问题占一行。\n\n{document}",
-        ),
-    },
-    "question_selection": {
-        "en": (
-            "{document}\n\nQuestions:\n{questions}\n\nWhich of these does the document answer? Copy them, one a line.",
-            "Keep only the questions that can be answered from the document.\n\nQuestions:\n{questions}\n\n{document}",
-        ),
-        "zh": (
-            "{document}\n\n问题：\n{questions}\n\n以上哪些问题可以由文档回答？请逐行抄写。",
-            "只保留能够根据文档回答的问题。\n\n问题：\n{questions}\n\n{document}",
-        ),
-    },
-    "answer_generation": {
-        "en": (
-            "{document}\n\nAnswer with what the document says.\nQuestion: {question}",
-            "Question: {question}\n\nUse the following document for your answer.\n\n{document}",
-        ),
-        "zh": (
-            "{document}\n\n请依据文档回答。\n问题：{question}",
-            "问题：{question}\n\n请根据下面的文档作答。\n\n{document}",
-        ),
-    },
+    task: {language: tuple(texts) for language, texts in of.items()} for task, of in tables(__file__).items()
 }
-"""Wordings of the tasks beside annotation; without augmentation the first is used."""
 
 
 def annotation_samples(

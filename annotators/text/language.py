@@ -24,6 +24,7 @@ MARGIN = 12.0  # nats by which another language must beat English, per text
 _OTHERS = frozenset(
     "fr de es it pt nl sv da no nb nn fi pl cs sk ro hu tr id ms vi ca gl hr sl bs lt lv et sq af sw".split()
 )
+TOLD = _OTHERS | {"en", "zh", "ja", "ar", "ko", "el", "he"}  # codes that ``language_of`` finds
 _ENGLISH = FUNCTION_WORDS - frozenset("a an me was in on i no so as do s t is for over".split())
 
 
@@ -72,8 +73,3 @@ def declared_or_found(declared: str | None, text: str) -> str:
 def language_of_row(row: Mapping[str, Any]) -> str:
     """ "zh" or "en": in which of the two a labelled row is, by what it declares."""
     return "zh" if (row.get("language") or row.get("lang") or "en").startswith("zh") else "en"
-
-
-def reads_as_english(text: str) -> bool:
-    """Whether an English annotator may judge it: English, or without letters."""
-    return language_of(text) in {"en", "none"}

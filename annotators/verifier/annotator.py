@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from pydantic import BaseModel, Field, PositiveInt, ValidationError
 
 from annotators.base import Annotator, Sentence
 from annotators.records import LABELS, Fragment, Label, SentenceAnnotation, Span, Status
 from annotators.retrieval import Window, index_references, second_pass, select
-from annotators.text.language import language_of, reads_as_english
+from annotators.text.language import language_of
 from annotators.text.normalise import clean, clean_text, original_span
 from annotators.text.words import words_of
 from annotators.verifier.causal import snapshot
@@ -34,9 +35,11 @@ if TYPE_CHECKING:
     from engines.embedding import Embedder
 
 log = logging.getLogger(__name__)
-SHIPPED = {name: Path(__file__).with_name(name.replace("-", "_")) for name in ("embedded", "embedded-fast")}
-"""Folders of the annotators inside the package: the better one, on a language model that is fetched once, and a small
-one that is there whole."""
+SHIPPED = {
+    name: Path(__file__).with_name(name.replace("-", "_")) for name in ("embedded", "embedded-fast", "embedded-zh")
+}
+"""Folders of the annotators inside the package: the better one, on a language model that is fetched once, a small one
+that is there whole, and one of Chinese and English, whose base is fetched too."""
 VERSION = 1  # raised whenever what is read, or what is made of it, changes: records depend on it
 EVIDENCE_TOKENS = 128
 FURTHER_TOKENS = 768  # of further windows that the second look reads at most
@@ -48,8 +51,19 @@ MAX_FRAGMENTS, FIRST_GAIN, NEXT_GAIN = 3, 0.25, 0.12
 """Passages shown as evidence, and which share of the sentence's words the first and each further one has to match."""
 NO_FACT_SCORES: dict[Label, float] = {label: float(label == "no_fact") for label in LABELS}
 UNVERIFIABLE = LABELS.index("unverifiable")
-SETTINGS = ("base", "layers", "lora", "languages", "evidence_tokens")
-"""Keys of annotator.json, beside those that say which version wrote it."""
+
+
+class Saved(BaseModel, strict=True):
+    """What annotator.json says, beside which version wrote it."""
+
+    base: str
+    layers: PositiveInt | None
+    lora: PositiveInt | None
+    languages: list[str] | None
+    evidence_tokens: int = Field(ge=1, le=FURTHER_TOKENS)
+
+
+SETTINGS = tuple(Saved.model_fields)
 
 
 @dataclass(frozen=True)
@@ -128,8 +142,15 @@ class DiscriminativeAnnotator(Annotator):
                     f"{path}: expected {key} to be {value!r}, got {str(found)[:60]!r}; train it again with `mitigate "
                     "train annotators/embedded`"
                 )
-        if missing := [key for key in SETTINGS if key not in config]:
-            raise ValueError(f"{path}: expected {', '.join(SETTINGS)}, got no {missing[0]}; copy or train it again")
+        try:
+            Saved.model_validate(config)
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = first["loc"][0]
+            wrong = f"{', '.join(SETTINGS)}, got no {field}"
+            if field in config:
+                wrong = f"{field} ({first['msg']}), got {config[field]!r:.60}"
+            raise ValueError(f"{path}: expected {wrong}; copy or train it again") from error
         try:
             weights = load_file(folder / "verifier.safetensors")
         except (SafetensorError, OSError) as error:
@@ -230,18 +251,20 @@ def unjudgeable(
 ) -> Status | None:  # fmt: skip
     """Why a clean sentence can't be judged, or None where it can be; ``answer`` is None where it stands alone.
 
-    ``language`` is the declared one. Other languages than English are not told apart by themselves, so that a sentence
-    is judged where ``languages`` is None, or it is English and English is among them.
+    ``language`` is the declared one. Where ``languages`` are given, sentence and reference have to be in one of them.
     """
     reference = clean_text(reference)
     if not reference.strip():
         return "no_reference"
     if languages is not None:
-        declared = re.split("[-_]", (language or "en").lower())[0]
+        declared = re.split("[-_]", (language or languages[0]).lower())[0]
         # An English sentence of a Chinese answer is judged; one of a French answer may be French that looks English.
-        foreign = answer is not None and language_of(clean_text(answer)) not in {"en", "none", "zh"}
-        english = reads_as_english(reference) and reads_as_english(sentence)
-        if declared not in languages or foreign or not english:
+        foreign = answer is not None and language_of(clean_text(answer)) not in {"en", "none", "zh", *languages}
+        if (
+            declared not in languages
+            or foreign
+            or not {language_of(reference), language_of(sentence)} <= {"none", *languages}
+        ):
             return "language_unsupported"
     return "too_long" if len(sentence.split()) > MAX_WORDS or len(sentence) > 8 * MAX_WORDS else None
 

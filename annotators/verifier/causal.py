@@ -34,6 +34,7 @@ from annotators.retrieval import index_references, select
 from annotators.text.language import declared_or_found
 from annotators.verifier.data import TARGET, UNSUPPORTED
 from engines.checkpoint import locate
+from engines.embedding import batches, tokenize
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -163,7 +164,7 @@ class CausalAnnotator(Annotator):
         pad, side = self.tokenizer.pad_token_id, self.tokenizer.padding_side
         out: list[np.ndarray] = [np.zeros((0, len(LABELS)))] * len(rows)
         with torch.inference_mode():
-            for numbers in _batches([len(row.ids) for row in rows], budget):
+            for numbers, _ in batches([len(row.ids) for row in rows], budget, self.max_tokens):
                 batch = collate([rows[n].ids for n in numbers], pad if pad is not None else 0, side)
                 width = batch["input_ids"].shape[1]
                 logits_BTC = token_logits(self.model, {k: v.to(device) for k, v in batch.items()})
@@ -172,17 +173,6 @@ class CausalAnnotator(Annotator):
                     places = [shift + place for place in rows[n].ends.values()]
                     out[n] = logits_BTC[b, places].double().softmax(-1)[:, self._order].cpu().numpy()
         return out
-
-
-def _batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
-    """Rows of like length together, at most ``budget`` padded tokens a batch (a single row may be over)."""
-    batches: list[list[int]] = []
-    for n in sorted(range(len(lengths)), key=lambda n: (lengths[n], n)):
-        if batches and lengths[n] * (len(batches[-1]) + 1) <= budget:
-            batches[-1].append(n)
-        else:
-            batches.append([n])
-    return batches
 
 
 # --- folders ----------------------------------------------------------------------------------------------
@@ -328,21 +318,6 @@ def readings_of(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Reading], list[
                 places[number] = (len(readings), sentence_number)
         readings.append(Reading(*key, tuple(spans)))
     return readings, places
-
-
-def tokenize(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Token ids (T,) and code-point offsets (T, 2) of each text; control tokens in it are plain text."""
-    if not texts:
-        return []
-    found = tokenizer(
-        [text.encode("utf-8", "replace").decode() for text in texts],  # lone surrogates, one "?" each
-        add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True, return_attention_mask=False,
-        return_token_type_ids=False, truncation=False, verbose=False,
-    )  # fmt: skip
-    return [
-        (np.array(ids, dtype=np.int64), np.array(offsets, dtype=np.int64).reshape(-1, 2))
-        for ids, offsets in zip(found["input_ids"], found["offset_mapping"], strict=True)
-    ]
 
 
 def last_tokens(offsets_T2: np.ndarray, spans: Iterable[tuple[int, int]]) -> list[int]:

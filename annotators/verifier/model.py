@@ -21,9 +21,8 @@ import torch
 from torch import nn
 
 from annotators.text.words import words_of
-from annotators.verifier.causal import tokenize
 from engines.checkpoint import content_identity, locate, quiet_loading
-from engines.embedding import batches, cpu_has_bfloat16
+from engines.embedding import batches, cpu_has_bfloat16, tokenize
 
 QUESTION, SENTENCE, EVIDENCE = range(3)
 N_STATES = 7
@@ -209,9 +208,9 @@ class Verifier:
 
     ``layers`` takes the first so many layers of the base, None all; with ``lora`` its matrices stay as they are but for
     a change of that rank (LoRA), so that what is stored of a large base is small. ``weights`` are what ``packed()``
-    returned, ready to judge; None is an untrained network in float32. ``device`` None takes cuda where there is one;
-    ``dtype`` "auto" is bfloat16 where the hardware has it. ValueError where the base has fewer layers; WeightsError
-    where the weights are of another base.
+    returned, ready to judge; None is an untrained network, whose trained parts are in float32. ``device`` None takes
+    cuda where there is one; ``dtype`` "auto" is bfloat16 where the hardware has it. ValueError where the base has fewer
+    layers; WeightsError where the weights are of another base.
     """
 
     def __init__(

@@ -15,7 +15,17 @@ from itertools import combinations, pairwise
 from random import Random
 from typing import Any
 
-from annotators.text.words import FUNCTION_WORDS, MONTHS, NEGATIONS, NUMBER_WORDS, OPPOSITES, stem_set, units, words_of
+from annotators.text.words import (
+    FUNCTION_WORDS,
+    MONTHS,
+    NEGATIONS,
+    NUMBER_WORDS,
+    OPPOSITES,
+    stem_set,
+    tables,
+    units,
+    words_of,
+)
 from annotators.verifier.data import CONTRADICTORY, NO_FACT, SUPPORTED, UNSUPPORTED, UNVERIFIABLE, Example, changed
 
 Span = tuple[int, int]
@@ -24,16 +34,9 @@ TALK_REFERENCES = 6
 
 # --- one edit of a supported sentence makes it false ---------------------------------------------------------------
 
-FRAMES = (
-    "It is a myth that {}.", "It is not true that {}.", "It is wrong to say that {}.",
-    "Contrary to what is written, it is false that {}.", "{}, which is wrong.", "{} – but that is a lie.",
-    "Some say {}, but this is untrue.",
-)  # fmt: skip
-"""Sentences that deny the statement put into them."""
-UNITS = (
-    "metres feet miles kilometres years days months weeks hours minutes percent million billion thousand people "
-    "tonnes pounds kilograms dollars euros times"
-).split()
+_LISTS = tables(__file__)
+FRAMES, CHATTY = tuple[str, ...](_LISTS["frames"]), tuple[str, ...](_LISTS["chatty"])
+UNITS: list[str] = _LISTS["units"].split()
 _AUXILIARY = re.compile(
     r"\b(is|are|was|were|has|have|had|can|could|will|would|did|does|do|should|must)\b(?! not\b|n['’]t)"
 )
@@ -142,21 +145,7 @@ def _unit(sentence: str, reference: str, random: Random) -> str | None:
     )
 
 
-TURNS = [
-    tuple(pair.split("|"))
-    for pair in (
-        "at least|at most; more than|less than; up to|at least; no more than|no less than; only|not only; "
-        "all|only some; some|no; every|no; both|neither; must|need not; can|cannot; may|may not; always|sometimes; "
-        "usually|rarely; "
-        "with|without; including|excluding; included|excluded; if|unless; until|after; since|until; before|after; "
-        "open|closed; required|optional; morning|evening; minimum|maximum; allowed|not allowed; the first|the last; "
-        "for free|for a fee; twice|once; next|previous; same|different; available|unavailable; agreed|refused; "
-        "joined|left; raised|lowered; gained|lost; arrived|departed; bought|sold; public|private; daily|weekly; "
-        "weekly|monthly; monthly|yearly; temporary|permanent; old|new; hot|cold; left|right; upper|lower; men|women; "
-        "each|none of the; several|few; strong|weak; heavy|light; possible|impossible; safe|unsafe; likely|unlikely"
-    ).split("; ")
-]
-"""Phrases whose exchange turns what is said: bounds, quantifiers, conditions, scope, times, common opposites."""
+TURNS = [tuple(pair.split("|")) for pair in _LISTS["turns"].split("; ")]
 _TURN = {first: second for pair in reversed(TURNS) for first, second in (pair[::-1], pair)}  # the first pair wins
 _ANY_TURN = re.compile(r"\b(" + "|".join(sorted(map(re.escape, _TURN), key=len, reverse=True)) + r")\b")
 WEEKDAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
@@ -180,31 +169,10 @@ def _phrase(sentence: str, reference: str, random: Random) -> str | None:
 # --- rewordings that keep a sentence true --------------------------------------------------------------------------
 # Each gives another wording, or the sentence where it does not apply.
 
-SYNONYMS = " ".join(
-    """
-    began|started; because of|due to|owing to; approximately|roughly; however|but; large|big; received|got; near|close
-    to; died|passed away; built|constructed; located in|situated in|found in; also|too; company|firm; children|kids;
-    film|movie; purchased|bought|acquired; became|turned into; many|numerous; including|such as; often|frequently;
-    main|primary|principal; helps|assists|aids; shows|demonstrates|indicates; showed|demonstrated;
-    used|employed|utilised; important|significant; start|begin; ended|finished; large number of|great many;
-    nearly|almost; whole|entire; usually|normally|generally; famous|well-known; quickly|rapidly; said|stated; increase
-    in|rise in; increased|grew|rose; decreased|fell|declined; get|obtain; needs|requires; need|require; lets|allows;
-    requires|calls for; wrote|authored; several|a number of; until|till; United States|U.S.; study|research;
-    people|persons; reduce|lower; reduces|lowers; difficult|hard; easy|simple; buy|purchase; job|occupation;
-    doctor|physician; car|automobile; city|town; writer|author; child|kid; ill|sick; sea|ocean; road|street;
-    produce|make; produces|makes; provide|give; provides|gives; provided|gave; allow|permit; allowed|let; show|reveal;
-    won|was awarded; lives in|resides in; moved to|relocated to; left|departed from; consists of|is made up of;
-    contains|includes; published|issued; discovered|found
-    """.split()
-)
-"""Words and phrases of about the same meaning, one group between semicolons."""
+SYNONYMS: str = _LISTS["synonyms"]
 _GROUPS = [group.split("|") for group in SYNONYMS.split("; ")]
 _SWAP = {word: [other for other in group if other != word] for group in _GROUPS for word in group}
 _ANY = re.compile(r"\b(" + "|".join(sorted(map(re.escape, _SWAP), key=len, reverse=True)) + r")\b")
-CHATTY = (
-    "Yes, {}", "Did you know that {}", "I think {}", "Well, {}", "Actually, {}", "Yeah, {}", "I know that {}",
-    "I heard that {}", "It is known that {}", "According to the text, {}", "That's true, {}", "Interestingly, {}",
-)  # fmt: skip
 _CARDINALS = "two three four five six seven eight nine ten eleven twelve".split()
 _SPELLED = {NUMBER_WORDS[word]: word for word in _CARDINALS} | {word: NUMBER_WORDS[word] for word in _CARDINALS}
 _RELATIVE = re.compile(
@@ -315,13 +283,7 @@ def rewrite(sentence: str, random: Random) -> str:
 # --- who did what: sentences with their parts in other places, some still true, some false -------------------------
 # Marks on tokens say which words the evidence has, not where they stand, so order has to be taught by itself.
 
-PAST = {
-    "written": "wrote", "won": "won", "built": "built", "led": "led", "held": "held", "made": "made", "sung": "sang",
-    "sold": "sold", "bought": "bought", "drawn": "drew", "taken": "took", "given": "gave", "beaten": "beat",
-    "chosen": "chose", "caught": "caught", "fought": "fought", "shot": "shot", "found": "found", "seen": "saw",
-    "taught": "taught", "worn": "wore", "eaten": "ate", "hit": "hit", "sent": "sent", "paid": "paid", "kept": "kept",
-}  # fmt: skip
-"""Past forms of participles that do not end in "ed"."""
+PAST: dict[str, str] = dict(pair.split("=") for pair in _LISTS["past"].split())
 _DONE = {past: participle for participle, past in PAST.items()}
 _BETWEEN = re.compile(r"\b(?!(?:and|or|the|an?)\b)[a-z]{2,}")
 """A word that parts two phrases, beyond "and" and articles."""
@@ -403,42 +365,7 @@ def _lower(phrase: str) -> str:
 
 # --- sentences without a fact to check, as assistants write them ---------------------------------------------------
 
-SMALL_TALK = tuple(
-    " ".join(sentence.split())
-    for sentence in """
-    Hello! | Hi there, how can I help you today? | Good morning! What would you like to know? | Thank you for your
-    question. | That's a great question! | Thanks for asking. | You're welcome! | I hope this helps! | I hope that
-    answers your question. | Let me know if you have any other questions. | Feel free to ask if you need anything
-    else. | Would you like me to go into more detail? | Do you want to hear more about it? | What do you think? | Have
-    you ever been there yourself? | Is there anything else I can do for you? | I'm sorry, but I can't help with that.
-    | I'm sorry, I don't know the answer to that question. | I am not able to answer this from the given text. | I
-    cannot answer this question based on the information provided. | I don't have enough information to answer that. |
-    I do not have access to that information. | Unfortunately, I can't find anything about this in the document. | I
-    apologise, but I cannot comply with this request. | As an AI language model, I don't have personal opinions. | I
-    am just a language model, so please check this with an expert. | I'm not sure about that. | I'm not certain, but I
-    can try to explain. | I have no idea, to be honest. | Sorry, could you rephrase the question? | Could you please
-    tell me a bit more about what you need? | Please consult a professional before you decide. | Please let me know
-    which one you mean. | Here is a short summary. | Here's what I found. | Here are some points to keep in mind: |
-    Let's go through it step by step. | Let me explain. | Sure, here is the answer. | Sure! | Of course. | Certainly!
-    | Absolutely, I'd be happy to help. | Okay, let's see. | Yes. | No. | Wow, that is interesting! | That sounds like
-    fun. | I love that too! | I think it is a wonderful story. | I really enjoy this kind of music. | In my opinion,
-    it's the best of them all. | Personally, I find it a bit boring. | I would love to visit one day. | I wish I could
-    see it. | It is always good to learn something new. | I can't wait to try it! | You should definitely give it a
-    try. | Have a nice day! | Take care and see you soon. | Good luck with your project! | In short: | To sum up: |
-    For example: | Note: | I understand how you feel. | That must have been hard for you. | It depends on what you are
-    looking for. | We could talk about something else if you like. | What is your favourite one? | Did you know that?
-    | Why do you ask? | My apologies for the confusion. | I made a mistake in my earlier reply. | I will do my best to
-    help you. | I was wondering about that as well. | I cannot provide medical advice. | I won't speculate about that.
-    | There is no way for me to verify this. | The text does not say, so I would rather not guess. | I don't know
-    {question}. | I'm sorry, but I can't tell you {question}. | I am afraid I cannot say {question}, since I have no
-    information about it. | I can't answer the question "{question}" from what I was given. | You asked {question},
-    and I am not able to help with that. | I'm not able to find out {question}. | Unfortunately, I do not know
-    {question}, so please ask someone who does. | As a language model I can't know {question}. | I would need more
-    details before I could tell you {question}. | Let's talk about {question}. | Are you asking {question}, or
-    something else?
-    """.split("|")
-)
-"""Sentences in a fixed order; "{question}" stands for the row's question, since refusals repeat what was asked."""
+SMALL_TALK = tuple(_LISTS["small_talk"].split(" | "))
 
 # --- examples for the encoder --------------------------------------------------------------------------------------
 

@@ -33,8 +33,6 @@ from annotators.verifier.data import (
     NO_FACT,
     PAIR_SHARES,
     SUPPORTED,
-    UNSUPPORTED,
-    UNVERIFIABLE,
     Example,
     Row,
     labelled_examples,
@@ -46,7 +44,7 @@ from annotators.verifier.data import (
     windows,
     write_examples,
 )  # fmt: skip
-from annotators.verifier.model import MINILM, Input, Verifier, probabilities
+from annotators.verifier.model import MINILM, Input, Verifier
 from annotators.verifier.synthetic import Maker, Substitutes, proper, talk
 
 log = logging.getLogger(__name__)
@@ -71,8 +69,9 @@ class Settings:
     ``data`` has sentences/, binary/, spans/, pairs/ and documents/; ``base`` is a hub id, folder or packaged model, of
     which the first ``layers`` layers are taken (None: all) and trained by LoRA of the rank ``lora`` where one is given;
     rates are the highest of each stage; ``edited`` and ``replayed`` are the edits and pairs that are mixed into the
-    human labels; a step reads ``tokens`` tokens; ``languages`` are those that are learned and will be judged,
-    None for any; ``evidence_tokens`` of a reference stand beside a labelled sentence, and beside one that is judged.
+    human labels; a step reads ``tokens`` tokens; ``languages`` are the codes of what is learned and will be
+    judged, None for any; ``evidence_tokens`` of a reference stand beside a labelled sentence, and beside one that is
+    judged.
     """
 
     data: Path
@@ -94,11 +93,20 @@ class Settings:
 
 
 def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
-    """Train, going on from what an earlier start with the same settings left in ``work``."""
+    """Train, going on from what an earlier start with the same settings left in ``work``.
+
+    ValueError where no labelled sentence can be learned.
+    """
+    rows = read_rows(settings.data)
+    train = [row for row in rows if row["fold"] in FOLD_NAMES["train"] and usable(row, settings)]
+    if not train:
+        raise ValueError(
+            f"expected labelled sentences to learn below {settings.data}, found none that are of the sources "
+            f"{', '.join(settings.sources)} and can be judged with languages {settings.languages}; name others"
+        )
     work.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(settings.seed)
     verifier = Verifier(settings.base, layers=settings.layers, lora=settings.lora)
-    rows = read_rows(settings.data)
     held_out = [row for row in rows if row["fold"] not in FOLD_NAMES["train"]]
     pairs = kept(
         work / "pairs.jsonl", lambda: pair_examples(read_pairs(settings.data, settings.pairs, held_out), settings.seed)
@@ -108,8 +116,6 @@ def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
         verifier, learned, work / "pairs", epochs=settings.pair_epochs, rate=settings.pair_rate, tokens=settings.tokens,
         seed=settings.seed,
     )  # fmt: skip
-    log.info("pairs not learned: %s", figures(verifier, [example for example in pairs if watched(example)]))
-    train = [row for row in rows if row["fold"] in FOLD_NAMES["train"] and usable(row, settings)]
     labels = kept(work / "labels.jsonl", lambda: labelled_examples(train, verifier.tokenize, settings.evidence_tokens))
     english = [row for row in train if language(row) == "en"]  # which the rules of editing are for
     edits = kept(work / "edits.jsonl", lambda: edited_examples(english, settings, verifier))
@@ -155,21 +161,8 @@ def kept(path: Path, make: Callable[[], list[Example]]) -> list[Example]:
 
 
 def watched(example: Example) -> bool:
-    """Whether a pair is of the fortieth of cases that is not learned, so that the first stage can be watched."""
+    """Whether a pair is of the fortieth of cases that is not learned: shipped weights were trained without them."""
     return int(hashlib.sha256(example.case.encode()).hexdigest(), 16) % 40 == 0
-
-
-def figures(verifier: Verifier, examples: Sequence[Example]) -> dict[str, float]:
-    """Accuracy on three-way pairs, and the AUC of supported against contradictory ones."""
-    from sklearn.metrics import roc_auc_score
-
-    logits, _ = as_stored(verifier)([(e.question, e.sentence, e.passages) for e in examples])
-    chances, targets = probabilities(logits), np.array([example.target for example in examples])
-    three, two = targets < UNSUPPORTED, targets < UNVERIFIABLE
-    out = {"accuracy": float((chances[three, :3].argmax(1) == targets[three]).mean())}
-    if len(set(targets[two].tolist())) == 2:
-        out["auc"] = float(roc_auc_score(targets[two] == SUPPORTED, chances[two, 0]))
-    return out
 
 
 def language(row: Row) -> str | None:
@@ -178,7 +171,7 @@ def language(row: Row) -> str | None:
 
 
 def usable(row: Row, settings: Settings) -> bool:
-    """Whether a row is of a named source and of the languages that will be judged, and can be judged at all."""
+    """Whether a row is of a named source, in one of the languages, and can be judged."""
     if row["source"] not in settings.sources or language(row) not in (settings.languages or (language(row),)):
         return False
     return unjudgeable(clean_text(row["sentence"]), row["reference"] or "", settings.languages, language(row)) is None

@@ -59,10 +59,10 @@ def run(args: argparse.Namespace) -> int:
     """Fit and write the file; returns the exit code."""
     from mitigate.labels import read_gold
 
-    if args.annotator.startswith("cascade:"):
+    if args.annotator.startswith(("cascade:", "ensemble:")):
         raise UsageError(
             f"--annotator: expected one annotator, got {args.annotator}; calibrate its first one alone, and give the "
-            "file to the cascade"
+            f"file to the {args.annotator.partition(':')[0]}"
         )
     if args.annotator.startswith("generative:"):  # before anything is paid for
         raise UsageError(

@@ -139,11 +139,6 @@ def _score_options(parser: Parser) -> None:
         text = "Reference answers of all LLMs count, or single:NAME takes those of one (%(default)s)."
         parser.option("--references", text, "WHICH", default="all")
         text = (
-            "Answers of this LLM in reference_answers count against an answer, as if they were intentionally wrong "
-            "(an extension); it is then no reference."
-        )
-        parser.repeated("--weak-llm", text, "NAME")
-        text = (
             "LLMs whose reference answers are at least so similar, both ways, mean the same, and each record gets the "
             "entropy of what they mean (for `fewl pick --abstain-above`; an extension)."
         )
@@ -284,12 +279,12 @@ def _options(args: argparse.Namespace, records: Sequence[Record]) -> FewlOptions
     given["expertise"] = args.expertise or ("similarity" if has_pairs or args.reference_llm else "uniform")
     if args.expertise_scope == "dataset" and given["expertise"] in ("uniform", "discovered"):
         raise UsageError(f"--expertise-scope: {given['expertise']} expertise does not differ between questions")
-    given |= {"penalty": {"on": True, "off": False}.get(args.penalty), "weak": tuple(args.weak_llm)}
+    given["penalty"] = {"on": True, "off": False}.get(args.penalty)
     options = FewlOptions(**given)
     try:
         check_options(read, options, [models.named_engine(spec)[0] for spec in args.reference_llm])
     except ValueError as error:
-        raise UsageError(f"--{error}".replace("--weak:", "--weak-llm:")) from error
+        raise UsageError(f"--{error}") from error
     return options
 
 

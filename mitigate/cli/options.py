@@ -244,10 +244,7 @@ def generative_options(args: argparse.Namespace, names: Sequence[str] = ()) -> d
 
     for name, engine in asked.items():
         try:
-            if name.startswith("cascade:"):
-                parts_of(name)
-                if args.preset:
-                    raise ValueError("expected no --preset, whose sentences a cascade's first annotator does not cut")
+            parts_of(name)
             spec = parse_engine(engine)
             options_of({k: v for k, v in given.items() if k not in ("cache", "concurrency", "trust_remote_code")})
         except ValueError as error:

@@ -213,7 +213,6 @@ class Scoring(Section):
     neighbours: int | None = Field(default=None, ge=1)
     penalty: bool | None = Field(default=None, description="of laziness; null: with paper, or with neighbours")
     contrast: bool = False
-    weak: tuple[str, ...] = ()
 
     def options(self) -> FewlOptions:
         """As FEWL takes them."""

@@ -1,6 +1,6 @@
 """Task `embedded-annotator`: train an annotator like those that come with the toolkit (docs/results/annotator.md).
 
-The recipes `embedded` and `embedded-fast` have the settings of the shipped weights. Any encoder or language model can
+The recipes `embedded`, `embedded-fast` and `embedded-zh` have the settings of the shipped weights. Any encoder or language model can
 be the base. The run folder gets the stages' results (`work/`, from which a second run goes on) and `annotator/`, which
 `--annotator` takes.
 """
@@ -42,14 +42,20 @@ class Options(Recipe):
     evidence_tokens: int = Field(default=128, ge=16, le=320, description="of a reference that are read at once")
     seed: int = Field(default=0, ge=0)
     languages: list[str] | None = Field(
-        default=["en"], min_length=1, description="codes of what it learns and will judge; null: any language"
+        default=["en"], min_length=1, description="codes of what is learned and will be judged; null: any language"
     )
 
 
 def check(options: Options) -> None:
-    """Refuse data that is not there, and sources that are not known."""
+    """Refuse data that is not there, sources that are not known, and languages that are not told apart."""
+    from annotators.text.language import TOLD
     from annotators.verifier.data import PAIR_SHARES
 
+    if unknown := {*(options.languages or ())} - TOLD:
+        raise UsageError(
+            f"languages: expected codes that texts are told apart by ({', '.join(sorted(TOLD))}), or null for any "
+            f"language, got {', '.join(sorted(unknown))}"
+        )
     for name in ("sentences", "binary", "pairs"):
         if not (options.data / name).is_dir():
             raise UsageError(

@@ -14,14 +14,13 @@ from typing import Any, Literal, get_type_hints
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from annotators.base import Annotator
-from annotators.base import parts_of as two_of
+from annotators import load_annotator
+from annotators.base import Annotator, parts_of
 from engines.checkpoint import locate
 from mitigate.io import UsageError
 from mitigate.models import ModelName
 from mitigate.recipes.config import Recipe, Section, nearest, recipes_folder
 from mitigate.rewards.config import Reward
-from mitigate.rewards.ensemble import load_judge, parts_of
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 OWN = {"output_dir", "trust_remote_code", "use_safetensors"}
@@ -156,7 +155,7 @@ class Base(Recipe):
         operating = self.reward.operating if name == self.reward.annotator else {}
         try:
             device = self.reward.device or own_device()
-            return load_judge(name, device=device, dtype=self.reward.dtype, **operating)
+            return load_annotator(name, device=device, dtype=self.reward.dtype, **operating)
         except (OSError, ValueError, ImportError) as error:
             raise UsageError(f"annotator {name}: {error}") from error
 
@@ -203,8 +202,7 @@ def check_base(options: Base) -> None:
                 "every process can load"
             )
         try:
-            parts = list(two_of(annotator)) if annotator.startswith("cascade:") else [annotator]
-            parts = parts_of(annotator)[1:] if annotator.startswith("ensemble:") else parts
+            parts = [annotator] if annotator in own else parts_of(annotator)
         except ValueError as error:
             raise UsageError(f"{name}: {error}") from error
         asked.append({*parts})

@@ -170,8 +170,7 @@ def answer_and_judge(when: str, model: str, questions: Questions, options: Base,
 
 def _prints(annotator: Annotator) -> set[str]:
     """The fingerprints of an annotator, or of those that an ensemble or a cascade asks."""
-    asked = getattr(annotator, "annotators", None) or [getattr(annotator, name, None) for name in ("first", "second")]
-    return set().union(*map(_prints, asked)) if all(asked) else {annotator.own_fingerprint}
+    return set().union(*map(_prints, annotator.asks)) or {annotator.own_fingerprint}
 
 
 def _judged(name: str, annotator: Annotator, records: Sequence[Row]) -> list[Annotation]:

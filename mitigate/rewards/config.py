@@ -110,13 +110,9 @@ def check_calibration(key: str, path: str | Path | float, annotator: str) -> Non
     """
     from annotators.base import parts_of
     from annotators.operating import Calibration
-    from mitigate.rewards import ensemble
 
     try:
-        if annotator.startswith("cascade:"):
-            annotator = parts_of(annotator)[0]  # which it is for
-        elif annotator.startswith("ensemble:"):
-            annotator = ensemble.parts_of(annotator)[1]
+        annotator = parts_of(annotator)[0]  # which it is for
         if annotator.startswith("generative:"):
             raise ValueError(f"{annotator!r} has no scores to calibrate; expected null")
         if not isinstance(path, float):

@@ -20,7 +20,8 @@ from inspect import Signature, signature
 from itertools import islice
 from typing import Any
 
-from annotators.base import Annotator
+from annotators import load_annotator
+from annotators.base import Annotator, Verdict, verdict_of
 from annotators.records import LABELS, hallucination_rate
 from annotators.text.language import declared_or_found
 from annotators.text.words import is_chinese
@@ -39,7 +40,6 @@ from mitigate.rewards.aspects import (
     worth,
 )
 from mitigate.rewards.config import RewardFile, read_config
-from mitigate.rewards.ensemble import Verdict, load_judge, verdict_of
 from mitigate.rewards.inputs import (
     BARE,
     CLAUSE,
@@ -232,7 +232,7 @@ class SentenceReward:
     """A reward function: completions in, scores with sentences out.
 
     Args:
-        annotator: Judges sentences; a string is loaded by ``load_judge`` ("embedded", a hub id, "nli:ID",
+        annotator: Judges sentences; a string is loaded by ``load_annotator`` ("embedded", a hub id, "nli:ID",
             "ensemble:min:embedded+nli:ID", …).
         name: What trainers call it in their logs.
         options: The other keys of ``RewardFile``, as in its YAML: ``aspects={"factuality": 1.0}``, …. Those that say
@@ -251,7 +251,7 @@ class SentenceReward:
             raise ValueError(str(error)) from error
         if isinstance(annotator, str):
             device = config.device or own_device()
-            annotator = load_judge(annotator, device=device, dtype=config.dtype, **config.operating)
+            annotator = load_annotator(annotator, device=device, dtype=config.dtype, **config.operating)
         elif config.operating:
             raise ValueError(
                 f"calibration: expected an annotator named by a string, got {annotator.name!r}, already loaded; give "

@@ -83,13 +83,14 @@ def test_wrong_records_are_explained(record, message):
 def test_names_hold_two_annotators(name):
     with pytest.raises(ValueError, match=r"expected cascade:FIRST\+SECOND"):
         load_annotator(name)
-    assert parts_of("cascade:embedded+nli:a/b") == ("embedded", "nli:a/b")
+    assert parts_of("cascade:embedded+nli:a/b") == ["embedded", "nli:a/b"]
 
 
 def test_the_engine_of_a_name() -> None:
     asked = "openai:m@http://127.0.0.1:1/v1"
     assert engine_in(f"generative:{asked}") == engine_in(f"cascade:embedded+generative:{asked}") == asked
-    assert engine_in("embedded") is engine_in("cascade:embedded+nli:a/b") is None
+    assert engine_in(f"ensemble:min:embedded+generative:{asked}+nli:a/b") == asked
+    assert engine_in("embedded") is engine_in("cascade:embedded+nli:a/b") is engine_in("ensemble:min:a/b+c/d") is None
 
 
 def test_one_judge_is_no_cascade():

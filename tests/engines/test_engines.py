@@ -36,6 +36,8 @@ BAD = [
     ("vllm:org/model?tensor_parallel_size=0", "above 0; got 'tensor_parallel_size=0'"),
     ("vllm:org/model?gpu_memory_utilization=nan", "above 0; got 'gpu_memory_utilization=nan'"),
     ("vllm:org/model?gpu_memory_utilization=inf", "above 0; got 'gpu_memory_utilization=inf'"),
+    ("vllm:org/model?gpu_memory_utilization=90", "at most 1 and all above 0; got 'gpu_memory_utilization=90'"),
+    ("transformers:org/model?max_model_len=5", r"no '\?': .*max_model_len.* options of vllm"),
     ("vllm:org/model?max_model_len=5&max_model_len=6", "each once.*; got 'max_model_len=6'"),
     ("vllm:?max_model_len=5", "is empty or has blanks"),
     ("vllm:org/model ?max_model_len=5", "is empty or has blanks"),
@@ -54,6 +56,7 @@ BAD = [
 def test_engine_string_is_split(text, spec):
     assert parse_engine(text) == spec
     assert str(spec) == text.rstrip("/")
+    assert hash(spec) == hash(parse_engine(text))
 
 
 def test_bad_engine_strings_are_explained():

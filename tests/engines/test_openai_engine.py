@@ -6,6 +6,7 @@ import logging
 import socket
 import threading
 from collections import defaultdict
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -256,29 +257,71 @@ def test_models_that_draw_their_own_way_are_asked(caplog):
         assert "must be at most 1" in str(engine(server).chat(CHATS[:1])[0].error)
 
 
-def test_streamed_answer_comes_in_pieces():
-    chunks = [{"choices": [{"delta": {"content": piece}}]} for piece in ("One ", None, "two.")]
-    raw = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in [*chunks, {"choices": []}]).encode()
+def streamed(*pieces, finish="stop", usage=None, part="content"):
+    chunks = [{"choices": [{"delta": {part: piece}, "finish_reason": None}]} for piece in pieces]
+    if finish:
+        chunks += [{"choices": [{"delta": {}, "finish_reason": finish}]}, {"choices": [], "usage": usage}]
+    raw = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n" * bool(finish)
+    return Reply(raw=raw.encode(), content_type="text/event-stream")
 
+
+@pytest.mark.parametrize(("reply", "pieces", "reason"), [
+    (streamed("One ", finish=None), ["One "], "broke the answer off"),
+    (streamed("I can't.", part="refusal"), ["I can't."], None),
+    (streamed("hm", finish="length", part="reasoning"), [], r"finish reason 'length'\); is max_tokens too small\?"),
+])  # fmt: skip
+def test_ends_of_streams_are_told(reply, pieces, reason):
+    came = []
+    with serving(lambda body: reply) as server, pytest.raises(EngineError, match=reason) if reason else nullcontext():
+        for piece in engine(server).stream(CHATS[0]):
+            came.append(piece)  # what comes before the error
+    assert came == pieces
+
+
+def test_streams_are_counted_and_limited():
+    METER.begin(price=(1, 2), max_cost=3e-5)
+    usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}  # 7·1 + 3·2 = 13 millionths
+    with serving(lambda body: streamed("a", usage=usage) if body.get("stream") else echo(body)) as server:
+        one = engine(server, concurrency=1)
+        assert list(one.stream(CHATS[0])) == ["a"]
+        assert one.chat(CHATS[:1])[0].error is None
+        assert (METER.prompt_tokens, METER.reply_tokens, METER.unreported, METER._in_flight) == (14, 6, 0, 0)
+        assert METER.cost == pytest.approx(26e-6)
+        with pytest.raises(EngineError, match="of --max-cost 3e-05 is spent"):
+            list(one.stream(CHATS[0]))
+        assert (len(server.requests), METER._in_flight) == (2, 0)
+    METER.begin()
+
+
+def test_streamed_answer_comes_in_pieces(monkeypatch):
     def script(body):
-        if "temperature" in body:
-            return error(400, "Unsupported value: 'temperature' is not supported")
-        return Reply(raw=raw + b"data: [DONE]\n\n", content_type="text/event-stream", cut=broken)
+        refused = next((name for name in ("temperature", "stream_options") if name in body), None)
+        if refused:
+            return error(400, f"Unsupported value: '{refused}' is not supported")
+        return replace(streamed("One ", None, "two."), cut=broken)
 
     broken = None
+    METER.begin()
     with serving(script) as server:
         one = engine(server)
         assert list(one.stream(CHATS[0], Sampling(max_tokens=9))) == ["One ", "two."]
         sent = {"model": "m", "messages": CHATS[0], "stream": True, "max_tokens": 9, "top_p": 1.0}
-        assert server.requests == [{**sent, "temperature": 0.0}, sent]
-        broken, pieces = 60, one.stream(CHATS[0])
+        asked_for = {**sent, "stream_options": {"include_usage": True}}
+        assert server.requests == [{**asked_for, "temperature": 0.0}, asked_for, sent]
+        broken, pieces = 80, one.stream(CHATS[0])
         assert next(pieces) == "One "
         with pytest.raises(EngineError, match="broke the connection off"):
             list(pieces)
+        monkeypatch.setattr("openai._streaming.request_exceptions", lambda: (), raising=False)  # as in older clients
+        with pytest.raises(EngineError, match=r"broke the connection off \(RemoteProtocolError"):
+            list(one.stream(CHATS[0]))
         before, broken, pieces = METER.requests, None, one.stream(CHATS[0])
         next(pieces)
         pieces.close()
         assert METER.requests == before + 1  # it was paid for
+        assert METER._in_flight == 0
+        with pytest.raises(ValueError, match="expected no stop strings"):
+            next(one.stream(CHATS[0], Sampling(stop=("x",))))
     with (
         serving(lambda body: completion("whole")) as server,
         pytest.raises(EngineError, match="sent no text: expected a stream"),

@@ -256,8 +256,17 @@ def test_damaged_folder_says_what_to_delete(monkeypatch, index):
     file = Path(locate("packaged:tiny")) / "model.safetensors"
     assert packaged.folder_of("tiny") == file.parent
     os.truncate(file, file.stat().st_size // 2)
-    with pytest.raises(ValueError, match=rf"packaged:tiny: .*delete {file.parent}, run `mitigate models get tiny`"):
+    advice = f"delete {file.parent}, run `mitigate models get tiny`"
+    with pytest.raises(ValueError, match=rf"packaged:tiny: .*{advice}"):
         locate("packaged:tiny")
+    for gone, missing in (
+        (["generation_config.json"], "generation_config.json"),
+        (["packaged.json", "model.safetensors"], "model.safetensors"),  # nothing says what was written
+    ):
+        for name in gone:
+            (file.parent / name).unlink()
+        with pytest.raises(ValueError, match=rf"packaged:tiny: .*there is no {missing}; {advice}"):
+            locate("packaged:tiny")
 
 
 def test_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch, index):

@@ -13,7 +13,7 @@ from engines import EngineError, Sampling, load_engine
 from engines.transformers_engine import PIECE, TransformersEngine
 from engines.usage import METER
 from tests.helpers.engines_server import user
-from tests.helpers.tiny_chat import SPECIAL, build_tiny_chat
+from tests.helpers.tiny_chat import SPECIAL, TEXT, build_tiny_chat
 
 CHATS = [
     user("Is the river longer than the road?"),
@@ -106,15 +106,30 @@ def test_stream_joins_to_the_whole_answer(engine, calls, monkeypatch):
         assert "".join(engine.stream(chat, sampling)) == engine.chat([chat], sampling)[0].text
     assert len(list(engine.stream(CHATS[0], Sampling(max_tokens=30)))) > 4
     calls.clear()
+    METER.begin()
     pieces = engine.stream(CHATS[0], Sampling(max_tokens=400))
     next(pieces)
     pieces.close()
     assert len(calls) == PIECE  # nothing is written on
+    assert (METER.requests, METER.reply_tokens) == (1, PIECE)
+    assert METER.prompt_tokens == len(prompt(engine, CHATS[0]))
     with pytest.raises(EngineError, match="tokens, the model holds"):
         next(engine.stream(user("long " * 3000)))
     monkeypatch.setattr(engine.model, "forward", lambda **_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         next(engine.stream(CHATS[0]))
+
+
+def test_streamed_pieces_end_with_whole_characters(tmp_path, monkeypatch):
+    text = "日本語🙂 ok"  # without merges three or four tokens a character: a piece ends within one
+    monkeypatch.setattr("tests.helpers.tiny_chat.TEXT", f"{TEXT}\n{text}")
+    file = build_tiny_chat(tmp_path) / "tokenizer.json"
+    written = json.loads(file.read_text())
+    file.write_text(json.dumps({**written, "model": {**written["model"], "merges": []}}))
+    engine = load_engine(f"transformers:{tmp_path}", device="cpu", dtype="float32")
+    sampling = Sampling(max_tokens=60, choices=(text,))
+    streamed = "".join(engine.stream(user("red"), sampling))
+    assert streamed == engine.chat([user("red")], sampling)[0].text == text
 
 
 def test_text_does_not_depend_on_the_batch(folder, engine):

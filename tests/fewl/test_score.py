@@ -217,30 +217,6 @@ def test_single_reference_leaves_the_others_out():
         score(records, references="single:x")
 
 
-@pytest.mark.parametrize("expertise", ["uniform", "similarity"])
-@pytest.mark.parametrize("scope", ["question", "dataset"])
-def test_weak_llms_have_no_weight(expertise, scope):
-    rows = [one(reference_answers={"m": "ab", "w": "a"}, iw=["b"], co=["a"]), one(question="b")]
-    scored, _ = score(rows, weak=("w",), expertise=expertise, expertise_scope=scope)
-    assert [row["lambda"] for row in scored] == [{"m": 1.0}, {"m": 1.0}]
-
-
-def test_weak_llms_count_against_an_answer():
-    rows = [one(reference_answers={"m": "ab", "w": "a", "v": "c"}), one(question="b", reference_answers={"m": "c"})]
-    plain = [{**row, "reference_answers": {"m": row["reference_answers"]["m"]}} for row in rows]
-    scored, report = score(rows, weak=("w", "v"))
-    want, _ = score(plain)
-    # the mean of ½ tanh s("ab", "a") = ½ tanh(1/√2) and ½ tanh s("ab", "c") = 0 comes off; nothing where none is
-    off = 0.5 * 0.5 * math.tanh(math.sqrt(0.5))
-    assert scored[0]["answers"][0]["score"] == pytest.approx(want[0]["answers"][0]["score"] - off, abs=1e-6)
-    assert scored[0]["answers"][0]["laziness"] == want[0]["answers"][0]["laziness"]
-    assert scored[1]["answers"] == want[1]["answers"]
-    assert scored[0]["lambda"] == {"m": 1.0}
-    assert report.questions_without_weak_answers == 1
-    with pytest.raises(ValueError, match=r"weak: expected one of m, w, v, got 'x'"):
-        score(rows, weak=("x",))
-
-
 def test_llms_that_agree_are_discovered():
     """Two of three say the same; the third repeats itself, also over its samples, and misses one question."""
     asked = [("a", "ab", "cd"), ("b", "bc", "de"), ("c", "cd", "ef")]

@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,16 @@ from hypothesis import strategies as st
 
 from annotators.evaluation.anah import (
     SPLITS,
+    Split,
     apply_edits,
     edits_of,
     flatten,
     is_anah,
-    leaks,
     load_rows,
     split_rows,
     splittings,
 )
+from annotators.evaluation.splits import plain
 from annotators.text.sentences import anah_units
 from mitigate.labels import check_labelled
 from tests.helpers.anah_fixture import TOPICS, made_topics, write_topics
@@ -137,6 +139,22 @@ def test_edits() -> None:
     assert apply_edits("Drop this.", [("Drop this.", "")]) == ""
     assert apply_edits("Nothing.", [("", "x"), ("absent", "y")]) == "Nothing."
     assert edits_of("Same.", "Same.") == []
+
+
+def leaks(rows: Sequence[Mapping[str, Any]], splits: Sequence[Split]) -> list[str]:
+    """What of the unseen parts is in train as well, in words, for rows without those ``split_rows`` dropped."""
+    forbidden: dict[Split, tuple[str, ...]] = {
+        "unseen_topic": ("topic", "reference", "question", "answer"),
+        "unseen_question": ("question", "answer"),
+    }
+    found = []
+    for part, names in forbidden.items():
+        for name in names:
+            there = {plain(r.get(name)) for r, s in zip(rows, splits, strict=True) if s == "train"}
+            both = there & {plain(r.get(name)) for r, s in zip(rows, splits, strict=True) if s == part}
+            if both - {""}:
+                found.append(f"{len(both)} {name}s of {part} are in train, e.g. {min(both - {''})[:60]!r}")
+    return found
 
 
 def test_splits_are_disjoint_and_do_not_leak() -> None:

@@ -63,6 +63,14 @@ def test_sentences_of_an_answer_share_a_call() -> None:
         for options, calls in (({}, 4), ({"schema": 2}, 2), ({"schema": 1}, 4)):  # the two halves of an answer share
             assert annotator(server, **options).foreseen(rows, given=True)[::2] == (calls, 4 * 768)
         hidden = [{**row, "reference": "", "parametric": True} for row in rows]
+        # Two sentences of 10 bytes, a reference of 600 of which a window of 80 tokens shows 320, and the prompt itself.
+        asked = {t.protocol: len(t.turns[0].encode()) for t in built_in() if (t.name, t.language) == ("plain", "en")}
+        record = {"answer": "It is red. It is big.", "reference": "It is so. " * 60}
+        for options, prompts, shown in (
+            ({"window_tokens": 80}, 2 * asked["tagged"], 2 * 320), ({"window": "whole"}, 2 * asked["tagged"], 2 * 600),
+            ({"window_tokens": 80, "schema": 2}, asked["object"], 320),
+        ):  # fmt: skip
+            assert annotator(server, **options).foreseen([record])[1] == (prompts + shown + 20) // 4
         few = annotator(server).foreseen(hidden, given=True)
         assert few[0] == 4  # a hidden reference is asked about, one that is not there is not
         assert annotator(server).foreseen([{**row, "reference": ""} for row in rows], given=True)[0] == 0
@@ -166,6 +174,9 @@ def test_unreadable_replies_are_asked_again_and_differently() -> None:
         annotator(server, seed=5, temperature=1.0).predict([RED])
     assert [body["temperature"] for body in server.requests] == [1.0] * 3  # no further attempt is colder
     assert len({body["seed"] for body in server.requests}) == 3
+    with annotating(correct_object) as server:
+        annotator(server, schema=3, temperature=1.0).annotate_batch(RECORDS[:1])
+    assert {body["temperature"] for body in server.requests} == {1.0}
     with pytest.raises(ValueError, match="temperature: expected a number from 0 to 2, got 3"):
         Options(temperature=3)
 
@@ -272,7 +283,8 @@ def test_fingerprint_covers_all_that_verdicts_depend_on() -> None:
         variants: list[dict[str, Any]] = [
             {}, {"protocol": "three-turn"}, {"prompt": "steps"}, {"prompt": "plain/question-first"}, {"prompt": "random"},
             {"prompt": "random", "seed": 1}, {"window": "answer"}, {"window": "whole"}, {"window_tokens": 300}, {"max_retries": 1}, {"temperature": 0.7},
-            {"max_tokens": 99}, {"logprobs": False}, {"schema": 1},
+            {"max_tokens": 99}, {"logprobs": False}, {"schema": 1}, {"max_retries": 0, "temperature": 0.7},
+            {"max_retries": 0, "temperature": 0.7, "seed": 1},
         ]  # fmt: skip
         prints = [annotator(server, **options).fingerprint for options in variants]
         assert len(set(prints)) == len(variants)

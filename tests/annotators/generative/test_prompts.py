@@ -163,7 +163,7 @@ THREE = "- name: v2\n  protocol: three-turn\n  language: en\n"
     ("- 3", "number 1: expected keys and values, got int"),
     (GOOD.replace("tagged", "single"), "expected protocol to be one of tagged, three-turn, object, got 'single'"),
     (GOOD.replace("language: en", "language: fr"), "expected language to be en or zh, got 'fr'"),
-    (GOOD.replace("prompt:", "promt:"), "unknown key 'promt'; a tagged template has the keys name"),
+    (GOOD.replace("prompt:", "promt:"), "unknown key 'promt'; expected name, .*, system or verbatim"),
     (GOOD.replace(" {question} ", " "), r"the field \{question\} must be in the prompt"),
     (GOOD.replace("{reference}", "{document}"), r"unknown field \{document\}"),
     (GOOD.replace("{reference}", "{referenc}"), r"did you mean \{reference\}"),

@@ -12,7 +12,7 @@ from annotators.generative.prompts import names_of
 from annotators.generative.protocols import Windows
 from annotators.generative.samples import annotation_samples, answer_samples, dialogue_samples, mix, question_samples
 from annotators.generative.tagged import parse_tagged
-from annotators.verifier.causal import tokenize
+from engines.embedding import tokenize
 from tests.helpers.anah_fixture import TOPICS, made_topics, write_topics
 from tests.helpers.tiny_models import tokenizer
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from annotators.text.language import language_of, reads_as_english
+from annotators.text.language import language_of
 
 
 @pytest.mark.parametrize(("text", "language"), [
@@ -22,4 +22,3 @@ from annotators.text.language import language_of, reads_as_english
 ])  # fmt: skip
 def test_language(text: str, language: str) -> None:
     assert language_of(text) == language
-    assert reads_as_english(text) == (language in {"en", "none"})

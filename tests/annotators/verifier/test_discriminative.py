@@ -121,6 +121,11 @@ def test_what_cannot_be_judged() -> None:
         ("It is old.", "It is old.", {"language": "de"}, "language_unsupported"),
         ("这座桥很旧。", "It is old.", {}, "language_unsupported"),
         ("这座桥很旧。", "It is old.", {"languages": None}, None),
+        ("这座桥很旧。", "It is old.", {"languages": ("en", "zh")}, None),
+        ("这座桥很旧。", "这座桥很旧。", {"languages": ("zh",)}, None),
+        ("It is old.", "这座桥很旧。", {"languages": ("zh",)}, "language_unsupported"),
+        (french[:68], "这座桥很旧。", {"languages": ("en", "zh")}, "language_unsupported"),
+        ("这座桥很旧。", "这座桥很旧。", {"languages": ("en", "zh"), "language": "ja"}, "language_unsupported"),
         ("It is old.", "It is old.", {"answer": french}, "language_unsupported"),
         ("It is old.", "It is old.", {"language": "en-GB"}, None),
         ("The old bridge is very long, and " * 22, "It is old.", {}, "too_long"),
@@ -215,6 +220,13 @@ def test_failures_of_the_base_are_its_own(tmp_path: Path, tiny: DiscriminativeAn
     ):
         path.write_text(json.dumps({**config, **change}), encoding="utf-8")
         with pytest.raises(error, match=message):
+            load_annotator(str(tmp_path))
+    for key, value in (
+        ("base", None), ("layers", "1"), ("layers", 0), ("lora", "x"), ("languages", 3), ("languages", "en"),
+        ("evidence_tokens", "60"), ("evidence_tokens", 0), ("evidence_tokens", 769), ("evidence_tokens", True),
+    ):  # fmt: skip
+        path.write_text(json.dumps({**config, key: value}), encoding="utf-8")
+        with pytest.raises(ValueError, match=rf"annotator\.json: expected {key} \(.*\), got {value!r}; copy or train"):
             load_annotator(str(tmp_path))
     path.write_text(json.dumps({key: value for key, value in config.items() if key != "lora"}), encoding="utf-8")
     with pytest.raises(ValueError, match=r"annotator\.json: expected base, layers, lora, .*, got no lora"):

@@ -147,13 +147,15 @@ def test_the_mixture_repeats_labels_and_replays_cases() -> None:
     assert sorted(e.target for e in replayed) == [0, 0, 0, 1, 1, 1]  # whole cases
 
 
-def test_a_run_writes_an_annotator_and_goes_on(tmp_path: Path) -> None:
-    base = save_tiny_bert(tmp_path / "base", 16)
+REFERENCE = "The Alder Bridge was opened in May 1902. It is 134 metres long. Anna Berg designed it."
+
+
+def write_data(folder: Path, *more: dict[str, Any]) -> None:
+    """24 English rows of each label, ``more`` rows, pairs and a document."""
     said = "The bridge {} is 134 metres long.", "The bridge {} is 999 metres long.", "Its keeper {} bred dogs in Wales."
-    reference = "The Alder Bridge was opened in May 1902. It is 134 metres long. Anna Berg designed it."
     rows = [  # each of another document, so that all folds occur
         {"id": f"{label}{i}", "source": "made", "lang": "en", "label": label, "question": None,
-         "reference": f"{reference} It has {i} arches.", "sentence": sentence.format(i)}
+         "reference": f"{REFERENCE} It has {i} arches.", "sentence": sentence.format(i)}
         for label, sentence in zip(LABELS, (*said, "I like {} very much, do you?"), strict=True) for i in range(24)
     ]  # fmt: skip
     pairs = [
@@ -162,8 +164,35 @@ def test_a_run_writes_an_annotator_and_goes_on(tmp_path: Path) -> None:
         for i in range(40)
     ]  # fmt: skip
     documents = [{"text": "The old mill by the river was built in 1902 by Anna Berg."}]
-    for name, lines in (("sentences/made", rows), ("pairs/fever", pairs), ("documents/made", documents)):
-        write_rows(tmp_path / "data" / f"{name}.jsonl", lines)
+    for name, lines in (("sentences/made", [*rows, *more]), ("pairs/fever", pairs), ("documents/made", documents)):
+        write_rows(folder / f"{name}.jsonl", lines)
+
+
+def test_any_language_is_learned_and_english_edited(base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    german = [
+        {"id": f"de{i}", "source": "made", "lang": "de", "label": "supported", "question": None,
+         "reference": f"Die Erlenbrücke {i} ist 134 Meter lang.", "sentence": f"Die Brücke {i} ist 134 Meter lang."}
+        for i in range(24)
+    ]  # fmt: skip
+    write_data(tmp_path / "data", *german)
+    monkeypatch.setattr(training, "train_stage", lambda *_, **__: None)
+    monkeypatch.setattr(training, "with_operating_point", lambda annotator, _: annotator)
+    for languages, labelled, english in ((None, True, True), (("en",), False, True), (("de",), True, False)):
+        work = tmp_path / str(languages)
+        settings = Settings(tmp_path / "data", ("made",), ("fever",), base=base, edited=900, languages=languages)
+        assert train_annotator(settings, work).languages == languages
+        labels, edits = ((work / name).read_text(encoding="utf-8") for name in ("labels.jsonl", "edits.jsonl"))
+        assert ("Die Br" in labels) == labelled
+        assert ("The bridge" in labels) == english
+        assert "Alder Bridge" in edits
+        assert "Erlenbr" not in edits
+    with pytest.raises(ValueError, match=r"found none that are of the sources made and .* with languages \('zh',\)"):
+        train_annotator(Settings(tmp_path / "data", ("made",), ("fever",), base=base, languages=("zh",)), tmp_path)
+
+
+def test_a_run_writes_an_annotator_and_goes_on(tmp_path: Path) -> None:
+    base = save_tiny_bert(tmp_path / "base", 16)
+    write_data(tmp_path / "data")
     settings = Settings(
         tmp_path / "data", ("made",), ("fever",), base=base, edited=20, replayed=4, tokens=1024, evidence_tokens=20
     )
@@ -173,7 +202,7 @@ def test_a_run_writes_an_annotator_and_goes_on(tmp_path: Path) -> None:
     assert {path.name for path in files} == {"pairs.jsonl", "labels.jsonl", "edits.jsonl", "state.safetensors"}
     tokenize = annotator.verifier.tokenize
     read = [sum(len(ids) for ids, _ in tokenize(e.passages)) for e in read_examples(work / "labels.jsonl")]
-    assert max(read) <= 20 < len(tokenize([reference])[0][0])
+    assert max(read) <= 20 < len(tokenize([REFERENCE])[0][0])
     again = train_annotator(settings, work)  # everything is there already
     assert again.fingerprint == annotator.fingerprint
     assert {path: path.stat().st_mtime_ns for path in files} == files
@@ -203,5 +232,11 @@ def test_missing_data_is_named(tmp_path: Path) -> None:
     given = {**read_yaml(recipes_folder() / "annotators" / "embedded.yaml"), "data": str(tmp_path)}
     with pytest.raises(UsageError, match=r"sentences/, binary/ and pairs/, .* has no sentences/"):
         check(Options.model_validate(given))
+    for name in ("sentences", "binary", "pairs"):
+        (tmp_path / name).mkdir()
+    for languages in (["de"], ["en", "de"]):
+        with pytest.raises(UsageError, match=r"expected \[en\], or null for any language, got .*give languages=null"):
+            check(Options.model_validate({**given, "languages": languages}))
+    check(Options.model_validate({**given, "languages": None}))
     with pytest.raises(UsageError, match="unknown key 'sead'; did you mean 'seed'"):
         load_recipe("annotators/embedded", ["sead=1"])

@@ -126,7 +126,6 @@ def test_bad_lines_are_named_and_kept(tmp_path, capsys):
     (["--reference-llm", "gpt"], "expected KIND:MODEL"),
     (["--reference-llm", "a=openai:b@http://h/v1", "--reference-llm", "a=openai:c@http://h/v1"], "got 'a' twice"),
     (["--reference-llm", "a=openai:b@http://h/v1", "--reference-llm", "b=openai:b@http://h/v1"], "model once, got"),
-    (["--weak-llm", "z"], "--weak-llm: expected one of one, two, got 'z'"),
     (["--pairs", "3"], "--pairs: only with --reference-llm"),
     (["--pairs", "3", "--reference-llm", "openai:m", "--expertise", "uniform"], "--pairs: only with"),
     (["--max-tokens", "9"], "--max-tokens: only with --reference-llm or --answer-llm"),
@@ -147,9 +146,9 @@ def test_wrong_options_are_one_line(tmp_path, capsys, options, message):
 
 
 def test_scores_of_nothing_are_a_failure(tmp_path, capsys):
-    source = write(tmp_path / "q.jsonl", questions(2))
-    weak = ["--weak-llm", "one", "--weak-llm", "two"]
-    assert fewl("score", "--input", source, "--output", tmp_path / "s.jsonl", *weak) == 1
+    empty = [{**row, "answers": [{**answer, "text": ""} for answer in row["answers"]]} for row in questions(2)]
+    source = write(tmp_path / "q.jsonl", empty)
+    assert fewl("score", "--input", source, "--output", tmp_path / "s.jsonl") == 1
     assert "none of 4 answers has a score: each lacks text or a reference answer" in capsys.readouterr().err
     assert {answer["score"] for row in read(tmp_path / "s.jsonl") for answer in row["answers"]} == {None}
 

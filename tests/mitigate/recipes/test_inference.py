@@ -205,7 +205,6 @@ def test_bad_lines_stop_no_other(tmp_path):
 @pytest.mark.parametrize(("more", "message"), [
     ({"select": "fewl"}, "reference_llms: expected the engines"),
     (FEWL | {"scoring": {"expertise": "similarity"}}, "scoring.expertise: nothing makes IW/CO pairs here"),
-    (FEWL | {"scoring": {"weak": ["x"]}}, "scoring: weak: expected one of llm, got 'x'"),
     ({"reference_llms": {"a": "openai:m"}}, "reference_llms: expected the engines"),
     ({"correct": False, "delete": True}, "for correct: true only"),
     ({"temperature": 0}, "temperature: .*greater than 0"),

@@ -2,8 +2,9 @@
 
 import pytest
 
+from annotators import load_annotator
+from annotators.base import EnsembleAnnotator, joined, parts_of, verdict_of
 from annotators.records import SentenceAnnotation
-from mitigate.rewards.ensemble import EnsembleAnnotator, joined, parts_of, verdict_of
 from mitigate.rewards.reward import SentenceReward
 from tests.helpers.standin import ExactAnnotator
 
@@ -38,6 +39,8 @@ def test_rules_by_hand(judges, lowest, voted, mean):
 
 def test_ensemble_is_an_annotator():
     class Kind(ExactAnnotator):
+        fingerprint = "kind-1"
+
         def label(self, *_):
             return "supported", -1, ()
 
@@ -47,10 +50,50 @@ def test_ensemble_is_an_annotator():
         reward = SentenceReward(judge, aspects={"factuality": 1}, copy_share=None)
         score[judge.name] = float(reward(completions=["It opened in 1955."], reference=["It opened in 1931."])[0])
     assert score == {"exact": pytest.approx(-0.6), "ensemble:min:exact+exact": -1.0}
-    assert both.fingerprint != EnsembleAnnotator(both.annotators, "vote").fingerprint
-    assert parts_of("ensemble:vote:embedded + nli:a/b") == ["vote", "embedded", "nli:a/b"]
+    assert both.fingerprint != EnsembleAnnotator(both.asks, "vote").fingerprint
+    assert parts_of("ensemble:vote:embedded + nli:a/b") == ["embedded", "nli:a/b"]
     for wrong in ("ensemble:embedded+a/b", "ensemble:min:embedded", "ensemble:min:embedded+cascade:a+b"):
         with pytest.raises(ValueError, match="expected ensemble:HOW:FIRST"):
             parts_of(wrong)
     with pytest.raises(ValueError, match="expected two annotators or more, joined by min, mean, vote, got 1 by 'min'"):
         EnsembleAnnotator([Kind()], "min")
+
+
+def test_one_judge_is_no_ensemble():
+    """Also where `embedded-fast` stands in for `embedded`."""
+    with pytest.raises(ValueError, match=r"expected two annotators or more.*, got 'exact' twice.*models get smollm2"):
+        EnsembleAnnotator([ExactAnnotator(), ExactAnnotator()], "min")
+    with pytest.raises(ValueError, match="got embedded-fast twice"):
+        load_annotator("ensemble:min:embedded-fast+a/b+embedded-fast")
+
+
+def test_no_embedder_is_loaded_before_one_asks():
+    class Lender(ExactAnnotator):
+        fingerprint, asked = "lender-1", 0
+
+        @property
+        def embedder(self):
+            self.asked += 1
+            return "embedder"
+
+    both = EnsembleAnnotator([first := Lender(), ExactAnnotator()], "min")
+    assert (first.asked, both.embedder, first.asked) == (0, "embedder", 1)
+
+
+def test_names_of_ensembles_load_everywhere(monkeypatch):
+    asked = []
+
+    def load(name="embedded", **options):
+        asked.append((name, {key: value for key, value in options.items() if value is not None}))
+        one = ExactAnnotator()
+        one.fingerprint = name
+        return one
+
+    real = load_annotator.__wrapped__
+    monkeypatch.setitem(real.__globals__, "load_annotator", load)
+    judge = real("ensemble:mean:a/b+generative:openai:m", expected_rate=0.2, schema=3, dtype="float32")
+    assert isinstance(judge, EnsembleAnnotator)
+    assert asked == [
+        ("a/b", {"dtype": "float32", "expected_rate": 0.2}),
+        ("generative:openai:m", {"dtype": "float32", "schema": 3}),
+    ]
