@@ -44,8 +44,7 @@ WHOLE = ("cliff", "lfqa_verification", "expertqa")  # sources with whole answers
 PARTS = (("sources trained on", True), ("sources never seen", False))
 FAST = "embedded-fast"
 CURVE = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # shares of true sentences flagged
-Judged = tuple[Floats, list["str | None"]]
-"""Support (n,), higher means more supported; labels, where "unsupported" means hallucinated, of whichever kind."""
+Judged = tuple[Floats, list["str | None"]]  # support (n,), labels; "unsupported" is hallucinated, of whichever kind
 
 
 def predictions(annotator: Annotator, rows: Sequence[Mapping[str, Any]]) -> list[SentenceAnnotation]:
@@ -92,7 +91,8 @@ def beside_baselines(rows: Sequence[Row], found: Mapping[str, Judged]) -> tuple[
     chosen = [i for at in parts.values() for i in at]
     place, groups = {i: n for n, i in enumerate(chosen)}, [rows[i]["group"] for i in chosen]
     gold = {s: [rows[i]["label"] for i in at] for s, at in parts.items()}
-    out, table = ([], [["source", "n", *(f"{key}, {name}" for key in ("auc", "balanced_accuracy") for name in found)]])
+    heads = [f"{key}, {name}" for key in ("auc", "balanced_accuracy") for name in found]
+    out, table = ([], [["source", "n", *heads, "interval of the first"]])
     figures = {
         (name, s): two_way_statistics(gold[s], [labels[i] for i in at], support=support[at])
         for name, (support, labels) in found.items()
@@ -103,8 +103,7 @@ def beside_baselines(rows: Sequence[Row], found: Mapping[str, Judged]) -> tuple[
             name: mean_of([(np.array([place[i] for i in at]), figures[name, s][key]) for s, at in parts.items()])
             for name in found
         }
-        limits = bootstrap(means, groups)
-        ones = np.ones(len(chosen))
+        limits, ones = bootstrap(means, groups), np.ones(len(chosen))
         out += [
             row(f"{name}: {called}, mean of {len(parts)} sources", len(chosen), means[name](ones), limits[name])
             for name in found
@@ -113,10 +112,9 @@ def beside_baselines(rows: Sequence[Row], found: Mapping[str, Judged]) -> tuple[
         gap = paired_difference(means[first], means[second], groups)
         out.append(row(f"{first} − {second}: {called}", len(chosen), gap["difference"], (gap["low"], gap["high"])))
     for s, at in parts.items():
-        ones = np.ones(len(at))
-        table.append(
-            [s, len(at), *(figures[name, s][key](ones) for key in ("auc", "balanced_accuracy") for name in found)]
-        )
+        values = [figures[name, s][key](np.ones(len(at))) for key in ("auc", "balanced_accuracy") for name in found]
+        limits = bootstrap({"auc": figures[first, s]["auc"]}, [rows[i]["group"] for i in at])
+        table.append([s, len(at), *values, limits["auc"]])
     return out, table
 
 
@@ -243,7 +241,10 @@ def main() -> None:
     tables |= {"by source": by_source, "confusion (gold, then predicted)": [["gold", *LABELS], *confusion]}
     tables["operating points, every source alike"] = curve
     part = "" if args.annotator == "embedded" else args.annotator
-    shown = [one | {"what": f"{part}: {one['what']}"} for one in shown] if part else shown
+    if part:
+        tables["all"], what = shown, f"{part}, {{}}: AUC (n-gram overlap {{:.3f}})"
+        shown = [row(what.format(s, other), n, own, ends) for s, n, own, other, *_, ends in by_source[1:]]
+        shown += [one | {"what": f"{part}, {one['what']}"} for one in points if "flagged" in one["what"]]
     save("annotator", "annotator", shown, tables=tables, about=f"Without operating point: {judges}.", part=part)
 
 

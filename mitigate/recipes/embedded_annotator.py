@@ -1,8 +1,8 @@
 """Task `embedded-annotator`: train an annotator like those that come with the toolkit (docs/results/annotator.md).
 
-The recipes `embedded`, `embedded-fast` and `embedded-zh` have the settings of the shipped weights. Any encoder or language model can
-be the base. The run folder gets the stages' results (`work/`, from which a second run goes on) and `annotator/`, which
-`--annotator` takes.
+The recipes `embedded`, `embedded-fast` and `embedded-zh` have the settings of the shipped weights. Any encoder or
+language model can be the base. The run folder gets the stages' results (`work/`, from which a second run goes on) and
+`annotator/`, which `--annotator` takes.
 """
 
 from __future__ import annotations
