@@ -274,12 +274,13 @@ def test_small_one_judges_where_model_is_missing(
     assert load_annotator("embedded").name == "embedded-fast"
 
 
-@pytest.mark.parametrize("name", ["embedded", "embedded-fast"])
+@pytest.mark.parametrize("name", ["embedded", "embedded-fast", "embedded-zh"])
 def test_shipped_files_belong_together(name: str, shipped: dict[str, Path]) -> None:
     """The fingerprint that thresholds and pages name is that of the weights, read here without their base."""
     config = json.loads((shipped[name] / "annotator.json").read_text(encoding="utf-8"))
     weights = digest_of(load_file(shipped[name] / "verifier.safetensors"))
-    assert config["base"] == {"embedded": "packaged:smollm2", "embedded-fast": "packaged:minilm"}[name]
+    bases = {"embedded": "smollm2", "embedded-fast": "minilm", "embedded-zh": "e5-small"}
+    assert config["base"] == f"packaged:{bases[name]}"
     assert fingerprint_of(config, config["base"], weights) == Calibration.load(shipped[name] / FILE).annotator
 
 
