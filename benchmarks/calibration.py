@@ -112,9 +112,10 @@ def main() -> None:
         if len(cuts) >= HALVES / 2:  # else there are too few rows
             found[source], sizes[source] = cuts, len(rows)
         print(source, len(rows), len(cuts), file=sys.stderr, flush=True)
-    shown, table = results(found, sizes)
+    rows, table = results(found, sizes)
+    shown = [one for one in rows if "precision" not in one["what"]]
     about = f"Annotator {annotator.name}, fingerprint {annotator.fingerprint}."
-    save("calibration", "calibration", shown, tables={"by source": table}, about=about)
+    save("calibration", "calibration", shown, tables={"all": rows, "by source": table}, about=about)
 
 
 if __name__ == "__main__":

@@ -31,8 +31,7 @@ from engines.embedding import Embedder
 # --- window --------------------------------------------------------------------------------------------------------
 
 SOURCES = ("fm2", "wice", "factcheckgpt")
-FACTOR = 6
-FOUND = 0.95  # share of its characters that must be in the window for a fragment to count as found
+FACTOR, FOUND = 6, 0.95  # of the second window; share of its characters in the window from which a fragment is found
 Ranking = Callable[["Row"], np.ndarray]
 FIRST, BM25_ALONE, EMBEDDING, BOTH = "first tokens", "BM25", "embedding", "both"
 
@@ -109,11 +108,9 @@ def window_rows(rows: Sequence[Row]) -> tuple[list[Any], list[list[object]]]:
             for name, ranking in RANKINGS.items():
                 for tokens, values in ((400, once[name]), (2400, recalls(some, ranking, FACTOR))):
                     table.append([source, part, len(some), name, tokens, *np.nanmean(values, axis=0).tolist()])
-            shown.append(
-                mean_row(f"{source}, {part}: gold evidence in the window of 400 tokens", once[BOTH][:, 0], groups)
-            )
+        shown.append(mean_row(f"{source}: gold evidence in the window of 400 tokens", once[BOTH][:, 0], groups))
         for name in (FIRST, BM25_ALONE, EMBEDDING):  # on fold 0
-            shown.append(mean_row(f"{source}, fold 0: gain over {name}", once[BOTH][:, 0] - once[name][:, 0], groups))
+            shown.append(mean_row(f"{source}: gain over {name}", once[BOTH][:, 0] - once[name][:, 0], groups))
     return shown, table
 
 

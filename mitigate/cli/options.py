@@ -31,7 +31,8 @@ EXIT_CODES = (
 ENGINE = "KIND:MODEL[@BASE_URL]"
 ANNOTATORS = (
     f"This annotator judges: embedded, embedded-fast, embedded-zh, a folder, a hub id, generative:{ENGINE}, or a "
-    "published detector, a hub id or folder after nli:, minicheck:, hhem: or lettucedetect:; cascade:A+B asks B where A is unsure"
+    "published detector, a hub id or folder after nli:, minicheck:, hhem: or lettucedetect:; cascade:A+B asks B where "
+    "A is unsure"
 )
 GENERATIVE = (
     "preset", "protocol", "schema", "prompt", "templates", "window", "max_retries", "max_tokens", "concurrency",
