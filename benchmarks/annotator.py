@@ -239,13 +239,15 @@ def main() -> None:
     shown += points + (whole_answers(annotator, labelled_rows) if args.language == "en" else [])
     pairs = Counter((r["label"], a.label) for r, a in zip(tested, answers, strict=True))
     confusion = [[gold, *(pairs[gold, said] for said in LABELS)] for gold in (*LABELS, "unsupported")]
-    tables |= {"by source": by_source, "confusion (gold, then predicted)": [["gold", *LABELS], *confusion]}
-    tables["operating points, every source alike"] = curve
-    part, tables["all"] = "" if args.annotator == "embedded" else args.annotator, shown
+    part = "" if args.annotator == "embedded" else args.annotator
+    shown = [one | {"what": f"{part}, {one['what']}" if part else one["what"]} for one in shown]
+    tables |= {"all": shown, "by source": by_source, "operating points, every source alike": curve}
+    tables["confusion (gold, then predicted)"] = [["gold", *LABELS], *confusion]
     if part:
-        what = f"{part}, {{}}: AUC (n-gram overlap {{:.3f}})"
-        shown = [row(what.format(s, other), n, own, ends) for s, n, own, other, *_, ends in by_source[1:]]
-        shown += [one | {"what": f"{part}, {one['what']}"} for one in points if "flagged" in one["what"]]
+        what, flagged = "{}, {}: AUC (n-gram overlap {:.3f})", [one for one in shown if "seen: fl" in one["what"]]
+        shown = [
+            row(what.format(part, s, other), n, own, ends) for s, n, own, other, *_, ends in by_source[1:]
+        ] + flagged
     shown = [one for one in shown if not re.search("balanced accuracy|whole answers|where 15%", one["what"])]
     save("annotator", "annotator", shown, tables=tables, about=f"Without operating point: {judges}.", part=part)
 
