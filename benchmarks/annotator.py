@@ -245,9 +245,7 @@ def main() -> None:
     tables["confusion (gold, then predicted)"] = [["gold", *LABELS], *confusion]
     if part:
         what, flagged = "{}, {}: AUC (n-gram overlap {:.3f})", [one for one in shown if "seen: fl" in one["what"]]
-        shown = [
-            row(what.format(part, s, other), n, own, ends) for s, n, own, other, *_, ends in by_source[1:]
-        ] + flagged
+        shown = [row(what.format(part, s, by), n, own, ends) for s, n, own, by, *_, ends in by_source[1:]] + flagged
     shown = [one for one in shown if not re.search("balanced accuracy|whole answers|where 15%", one["what"])]
     save("annotator", "annotator", shown, tables=tables, about=f"Without operating point: {judges}.", part=part)
 
