@@ -21,6 +21,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from annotators.verifier.annotator import SHIPPED
+from engines.usage import METER
 
 settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
@@ -35,3 +36,9 @@ def pytest_unconfigure() -> None:
 @pytest.fixture
 def shipped() -> dict[str, Path]:
     return PRISTINE
+
+
+@pytest.fixture(autouse=True)
+def unmetered() -> None:
+    """Limits of a command that an earlier test ran in this process are forgotten."""
+    METER.begin()

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("trl")
 
-from annotators.base import Sentence
+from annotators.base import EnsembleAnnotator, Sentence
 from annotators.records import SentenceAnnotation
 from engines.types import EngineError
 from examples.pocket import Oracle, load_world
@@ -26,7 +26,6 @@ from mitigate.recipes.folder import RunFolder, open_run
 from mitigate.recipes.runner import HEADINGS, JudgeLog, answer_and_judge, by_reward, cells, compare, figures
 from mitigate.recipes.trainer import last_checkpoint
 from mitigate.report.html import marked, write_run_page
-from mitigate.rewards.ensemble import EnsembleAnnotator
 from mitigate.rewards.reward import SentenceReward
 from tests.helpers.standin import ExactAnnotator
 
@@ -258,7 +257,7 @@ def test_one_annotator_under_two_names_is_refused(work, monkeypatch):
         questions = read_questions(options, None)
         with pytest.raises(UsageError, match="'other' and 'oracle' loaded the same one"):
             answer_and_judge("before", options.model, questions, options, folder)
-        cascade: Any = SimpleNamespace(first=ExactAnnotator(), second=oracle)
+        cascade: Any = SimpleNamespace(asks=(ExactAnnotator(), oracle))
         for several in (EnsembleAnnotator([ExactAnnotator(), oracle], "min"), cascade):
             options._annotators["other"] = several  # the whole has a fingerprint of its own
             with pytest.raises(UsageError, match="'other' and 'oracle' loaded the same one"):
