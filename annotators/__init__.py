@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from annotators.base import Annotator, CascadeAnnotator, EnsembleAnnotator, engine_in, parts_of
+from annotators.base import Annotator, CascadeAnnotator, EnsembleAnnotator, engines_in, parts_of
 from annotators.records import (
     HALLUCINATED,
     LABELS,
@@ -35,8 +35,8 @@ def load_annotator(
     name: str = "embedded", *, device: str | None = None, dtype: Literal["auto", "float32", "bfloat16"] = "auto",
     calibration: str | Path | None = None, expected_rate: float | None = None, **options: Any,
 ) -> Annotator:  # fmt: skip
-    """Build the annotator of a name: "embedded", "embedded-fast", a folder, a hub id, a published detector (``nli:ID``,
-    ``minicheck:ID``, ``hhem:ID``, ``lettucedetect:ID``), ``generative:KIND:MODEL[@BASE_URL]``,
+    """Build the annotator of a name: "embedded", "embedded-fast", "embedded-zh", a folder, a hub id, a published
+    detector (``nli:ID``, ``minicheck:ID``, ``hhem:ID``, ``lettucedetect:ID``), ``generative:KIND:MODEL[@BASE_URL]``,
     ``cascade:FIRST+SECOND`` of two, or ``ensemble:HOW:FIRST+SECOND+…`` joined by min, mean or vote.
 
     ``device`` None takes cuda where there is one; ``dtype`` "auto" is bfloat16 where the hardware has it;
@@ -49,7 +49,9 @@ def load_annotator(
     behind an engine is missing.
     """
     if not name.strip():
-        raise ValueError("annotator: expected 'embedded', 'embedded-fast', a folder or a hub id, got an empty name")
+        raise ValueError(
+            "annotator: expected 'embedded', 'embedded-fast', 'embedded-zh', a folder or a hub id, got an empty name"
+        )
     if name.startswith(("cascade:", "ensemble:")):
         parts = parts_of(name)
         if options.get("units") or options.get("preset"):
@@ -58,10 +60,11 @@ def load_annotator(
                 f"judge the same sentences; take {parts[-1]} alone, or its protocol and templates without the preset"
             )
         operating: Any = {"calibration": calibration, "expected_rate": expected_rate}
-        asked = [one for one in parts if engine_in(one) is not None] or parts[-1:]
+        asked = [one for one in parts if engines_in(one)] or parts[-1:]
+        labelled = [one for one in parts if one.startswith("nli:")] or parts[-1:]
         loaded = [
             load_annotator(one, device=device, dtype=dtype, **(operating if not n else {}),
-                           **(options if one in asked else {}))
+                           **{k: v for k, v in options.items() if one in (labelled if k == "labels" else asked)})
             for n, one in enumerate(parts)
         ]  # fmt: skip
         if name.startswith("cascade:"):

@@ -288,7 +288,8 @@ def joined(found: Sequence[SentenceAnnotation], how: How) -> SentenceAnnotation:
     """One annotation of several of the same sentence.
 
     "min" takes the one with the lowest P(supported); "vote" the verdict that most have (unsure is one; the lower of
-    equals); "mean" is unsure with the mean P(supported) of those that find a fact, or has the verdict that all share.
+    equals); "mean" is unsure with the mean P(supported) of those that find a fact, or has the verdict that all share;
+    no fact where most find none.
     What an annotator does not judge is left to the others, but one that failed fails the sentence: a dead judge must
     not look like an easy one.
     """
@@ -302,7 +303,7 @@ def joined(found: Sequence[SentenceAnnotation], how: How) -> SentenceAnnotation:
         return known[0][1]
     kinds = ["unsure" if isinstance(v, float) else "hallucinated" if v in HALLUCINATED else v for v, _ in known]
     most, n = Counter(kinds).most_common(1)[0]  # of equals the first, which is the lowest
-    if how == "vote" or n == len(kinds) > kinds.count("unsure") or most == "no_fact":
+    if how == "vote" or n == len(kinds) > kinds.count("unsure") or (most == "no_fact" and 2 * n > len(kinds)):
         return known[kinds.index(most)][1]
     facts = [_support(v) for v, _ in known if v != "no_fact"]
     mean = sum(facts) / len(facts)
@@ -363,11 +364,20 @@ def _names(name: str) -> list[str]:
     return [one.strip() for one in named.get(kind, [name])]
 
 
-def engine_in(name: str) -> str | None:
-    """The engine of ``generative:ENGINE``, also in a cascade or an ensemble (of several the first); None of others."""
+def engines_in(name: str) -> list[str]:
+    """The engine of ``generative:ENGINE``, also those in a cascade or an ensemble, in order; none of others."""
     if name.startswith("generative:"):
-        return name.removeprefix("generative:")
-    return next((found for one in _names(name) if one != name and (found := engine_in(one)) is not None), None)
+        return [name.removeprefix("generative:")]
+    return [engine for one in _names(name) if one != name for engine in engines_in(one)]
+
+
+def engine_in(name: str) -> str | None:
+    """The first of ``engines_in``; None where there is none."""
+    return next(iter(engines_in(name)), None)
+
+
+def _is_several(name: str) -> bool:
+    return name.startswith(("cascade:", "ensemble:"))
 
 
 def parts_of(name: str) -> list[str]:
@@ -378,11 +388,11 @@ def parts_of(name: str) -> list[str]:
     if name.startswith("cascade:") and not (len(names) == 2 and all(names)):
         raise ValueError(f"annotator {name!r}: expected cascade:FIRST+SECOND, as in cascade:embedded+generative:…")
     if name.startswith("ensemble:") and (
-        how not in get_args(How) or len(names) < 2 or not all(names) or any(n.startswith("cascade:") for n in names)
+        how not in get_args(How) or len(names) < 2 or not all(names) or any(map(_is_several, names))
     ):
         raise ValueError(
             f"annotator {name!r}: expected ensemble:HOW:FIRST+SECOND with HOW one of {', '.join(get_args(How))} and no "
-            "cascade in it"
+            "cascade or ensemble in it"
         )
     if twice := [one for one in names if names.count(one) > 1]:
         raise ValueError(f"annotator {name!r}: expected two annotators, got {twice[0]} twice")

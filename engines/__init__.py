@@ -95,8 +95,8 @@ def _vllm_options(text: str, model: str) -> tuple[str, dict[str, float]]:
         if name in options or not 0 < value <= most or value == math.inf:  # nan is neither
             known = ", ".join(f"{key}={kind.__name__}" for key, kind in VLLM_OPTIONS.items())
             raise ValueError(
-                f"engine {text!r}: behind '?' expected some of {known}, each once, the last at most 1 "
-                f"and all above 0; got {pair!r}"
+                f"engine {text!r}: behind '?' expected some of {known}, each once, above 0, "
+                f"gpu_memory_utilization at most 1; got {pair!r}"
             )
         options[name] = value
     return model, options

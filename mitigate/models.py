@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeVar
 import numpy as np
 from pydantic import AfterValidator, Field
 
-from annotators.base import Annotator, engine_in
+from annotators.base import Annotator, engines_in
 from annotators.records import SentenceAnnotation, failed_share
 from annotators.text.sentences import split_sentences
 from annotators.text.words import is_chinese
@@ -124,14 +124,14 @@ def check_generative(name: str, options: Mapping[str, Any], option: str) -> bool
     """
     from annotators.generative.protocols import options_of
 
-    if (engine := engine_in(name)) is None:
-        return False
+    engines = engines_in(name)
     try:
-        parse_engine(engine)
-        options_of(options)
+        for engine in engines:
+            parse_engine(engine)
+            options_of(options)
     except (ValueError, TypeError, OSError) as error:
         raise UsageError(f"{option}: {error}") from error
-    return True
+    return bool(engines)
 
 
 def refuse_failures(where: str, statuses: Iterable[str], most: float, option: str = "") -> None:

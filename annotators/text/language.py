@@ -21,10 +21,10 @@ _LATIN = re.compile("[A-Za-z\u00c0-\u024f\u1e00-\u1eff]")
 _HEAD = 4000
 MIN_WORDS = 4  # Latin texts of fewer words than this are taken for English
 MARGIN = 12.0  # nats by which another language must beat English, per text
-_OTHERS = frozenset(
+OTHERS = frozenset(
     "fr de es it pt nl sv da no nb nn fi pl cs sk ro hu tr id ms vi ca gl hr sl bs lt lv et sq af sw".split()
 )
-TOLD = _OTHERS | {"en", "zh", "ja", "ar", "ko", "el", "he"}  # codes that ``language_of`` finds
+TOLD = OTHERS | {"en", "zh", "ja", "ar", "ko", "el", "he"}  # codes that ``language_of`` finds
 _ENGLISH = FUNCTION_WORDS - frozenset("a an me was in on i no so as do s t is for over".split())
 
 
@@ -61,7 +61,7 @@ def _latin_language(text: str) -> str:
     import py3langid
 
     score = {code: float(value) for code, value in py3langid.rank(text)}
-    top = max(_OTHERS & score.keys(), key=lambda code: score[code])
+    top = max(OTHERS & score.keys(), key=lambda code: score[code])
     return top if score[top] - score["en"] > MARGIN else "en"
 
 

@@ -24,7 +24,7 @@ from pydantic import BaseModel, Field, PositiveInt, ValidationError
 from annotators.base import Annotator, Sentence
 from annotators.records import LABELS, Fragment, Label, SentenceAnnotation, Span, Status
 from annotators.retrieval import Window, index_references, second_pass, select
-from annotators.text.language import language_of
+from annotators.text.language import MIN_WORDS, OTHERS, language_of
 from annotators.text.normalise import clean, clean_text, original_span
 from annotators.text.words import words_of
 from annotators.verifier.causal import snapshot
@@ -59,7 +59,7 @@ class Saved(BaseModel, strict=True):
     base: str
     layers: PositiveInt | None
     lora: PositiveInt | None
-    languages: list[str] | None
+    languages: list[str] | None = Field(min_length=1)
     evidence_tokens: int = Field(ge=1, le=FURTHER_TOKENS)
 
 
@@ -116,7 +116,7 @@ class DiscriminativeAnnotator(Annotator):
         cls, name: str = "embedded", *, device: str | None = None,
         dtype: Literal["auto", "float32", "bfloat16"] = "auto",
     ) -> DiscriminativeAnnotator:  # fmt: skip
-        """Load "embedded" or "embedded-fast", or a folder or hub id written by ``save_pretrained``.
+        """Load "embedded", "embedded-fast" or "embedded-zh", or a folder or hub id written by ``save_pretrained``.
 
         "embedded" changes a packaged language model; where that is not here and can't be fetched, a warning says so
         and "embedded-fast" is returned. ``device`` None takes cuda where there is one; ``dtype`` "auto" is bfloat16
@@ -260,11 +260,10 @@ def unjudgeable(
         declared = re.split("[-_]", (language or languages[0]).lower())[0]
         # An English sentence of a Chinese answer is judged; one of a French answer may be French that looks English.
         foreign = answer is not None and language_of(clean_text(answer)) not in {"en", "none", "zh", *languages}
-        if (
-            declared not in languages
-            or foreign
-            or not {language_of(reference), language_of(sentence)} <= {"none", *languages}
-        ):
+        told, own = language_of(reference), language_of(sentence)
+        if own == "en" and told in OTHERS and len(sentence.split()) < MIN_WORDS:
+            own = told  # too short to be told from English
+        if declared not in languages or foreign or not {told, own} <= {"none", *languages}:
             return "language_unsupported"
     return "too_long" if len(sentence.split()) > MAX_WORDS or len(sentence) > 8 * MAX_WORDS else None
 

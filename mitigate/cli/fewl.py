@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from annotators.base import engine_in
+from annotators.base import engines_in
 from engines.types import Engine
 from fewl.chale import build_benchmark
 from fewl.expertise import PAIRS, TOKENS, agreement_counts
@@ -254,7 +254,7 @@ def _check_score(args: argparse.Namespace) -> dict[str, Any]:
     ):
         if given and not used:
             raise UsageError(f"--{option}: only with {what}")
-    check_costs(args, [*llms, engine_in(annotator or "")])
+    check_costs(args, [*llms, *engines_in(annotator or "")])
     calibration = calibration_option(args, annotator)
     check_files(args)
     _check_plot(args.agreement_png, "--agreement-png")

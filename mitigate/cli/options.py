@@ -19,7 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from annotators.base import Annotator, CascadeAnnotator, engine_in, parts_of
+from annotators.base import Annotator, CascadeAnnotator, engines_in, parts_of
 from engines.packaged import sha256
 from engines.usage import METER
 from mitigate.io import REJECTED, UsageError, check_paths, make_parent, say
@@ -234,26 +234,27 @@ def generative_options(args: argparse.Namespace, names: Sequence[str] = ()) -> d
     checked here. ``names`` are the annotators, by default that of ``--annotator``.
     """
     given = {name: value for name in GENERATIVE if (value := getattr(args, name)) is not None}
-    asked = {name: engine for name in names or [args.annotator] if (engine := engine_in(name)) is not None}
+    asked = [(name, engine) for name in names or [args.annotator] for engine in engines_in(name)]
     if not asked and (wrong := [name for name in given if name != "seed" or not names]):
         raise UsageError(f"{_flags(wrong)}: only with --annotator generative:{ENGINE}")
-    check_costs(args, asked.values())
+    check_costs(args, [engine for _, engine in asked])
     if not asked:
         return {}
     from annotators.generative.protocols import options_of
     from engines import parse_engine
 
-    for name, engine in asked.items():
+    kinds = set()
+    for name, engine in asked:
         try:
             parts_of(name)
-            spec = parse_engine(engine)
+            kinds.add(parse_engine(engine).kind)
             options_of({k: v for k, v in given.items() if k not in ("cache", "concurrency", "trust_remote_code")})
         except ValueError as error:
             raise UsageError(f"--annotator {name}: {error}") from error
-        if "concurrency" in given and (spec.kind != "openai" or given["concurrency"] < 1):
-            raise UsageError("--concurrency: expected 1 or more, and an openai engine; leave it out for others")
-        if "trust_remote_code" in given and spec.kind == "openai":
-            raise UsageError("--trust-remote-code: a server loads its models itself; leave it out for openai")
+    if "concurrency" in given and ("openai" not in kinds or given["concurrency"] < 1):
+        raise UsageError("--concurrency: expected 1 or more, and an openai engine; leave it out for others")
+    if "trust_remote_code" in given and kinds == {"openai"}:
+        raise UsageError("--trust-remote-code: a server loads its models itself; leave it out for openai")
     return given
 
 
@@ -276,18 +277,20 @@ def cost_words(args: argparse.Namespace) -> list[str]:
 
 
 def tell_cost(annotator: Annotator, records: Iterable[Mapping[str, Any]], *, given: bool = False) -> None:
-    """Tell what a generative annotator, also in a cascade, will ask about records, before it does.
+    """Tell what generative annotators, also in a cascade or an ensemble, will ask about records, before they do.
 
     ``given``: they are rows, whose sentences are judged as they are.
     """
     from annotators.generative.annotator import GenerativeAnnotator
 
-    which = ""
-    while isinstance(annotator, CascadeAnnotator):
+    which, records = "", list(records)
+    if isinstance(annotator, CascadeAnnotator):
         annotator = annotator.second
         which = f", if all sentences go on to {annotator.name}"
-    if isinstance(annotator, GenerativeAnnotator):
-        requests, prompts, replies = annotator.foreseen(records, given=given)
+    for one in annotator.asks or (annotator,):
+        if not isinstance(one, GenerativeAnnotator):
+            continue
+        requests, prompts, replies = one.foreseen(records, given=given)
         cost = METER.foreseen(prompts, replies)
         say(f"{requests:,} requests or more: {cost} for these{which} (fewer where replies are in the cache)")
 
@@ -329,7 +332,7 @@ def check_engine(args: argparse.Namespace) -> None:
     """Refuse `--cache` without `--engine`, and prices and limits where neither that nor the annotator asks a server."""
     if args.cache is not None and args.engine is None:
         raise UsageError("--cache: the response cache of an engine; give --engine too")
-    check_costs(args, [args.engine, engine_in(args.annotator or "")])
+    check_costs(args, [args.engine, *engines_in(args.annotator or "")])
 
 
 def check_files(args: argparse.Namespace) -> None:

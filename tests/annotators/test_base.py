@@ -5,7 +5,7 @@ import math
 import pytest
 
 from annotators import load_annotator
-from annotators.base import CascadeAnnotator, engine_in, parts_of
+from annotators.base import CascadeAnnotator, engine_in, engines_in, parts_of
 from annotators.operating import Calibration, OperatingPoint
 from annotators.records import SentenceAnnotation
 from tests.helpers.standin import ExactAnnotator
@@ -84,12 +84,15 @@ def test_names_hold_two_annotators(name):
     with pytest.raises(ValueError, match=r"expected cascade:FIRST\+SECOND"):
         load_annotator(name)
     assert parts_of("cascade:embedded+nli:a/b") == ["embedded", "nli:a/b"]
+    with pytest.raises(ValueError, match="no cascade or ensemble in it"):
+        parts_of("ensemble:min:a/b+ensemble:mean:c/d+e/f")
 
 
 def test_the_engine_of_a_name() -> None:
     asked = "openai:m@http://127.0.0.1:1/v1"
     assert engine_in(f"generative:{asked}") == engine_in(f"cascade:embedded+generative:{asked}") == asked
     assert engine_in(f"ensemble:min:embedded+generative:{asked}+nli:a/b") == asked
+    assert engines_in(f"ensemble:min:generative:vllm:a+generative:{asked}") == ["vllm:a", asked]
     assert engine_in("embedded") is engine_in("cascade:embedded+nli:a/b") is engine_in("ensemble:min:a/b+c/d") is None
 
 

@@ -27,6 +27,7 @@ def found(one):
     ("uc", "u", "u", "u"),
     ("s?", "s", "s", "s"),  # what one can't judge is left to the other
     ("nns", "n", "n", "n"),
+    ("sn", "n", "n", 1.0),  # no majority finds none
     ([0.2, 0.6], 0.2, 0.2, 0.4),
     ("s!", None, None, None),
     ("??", None, None, None),

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -124,6 +125,8 @@ def test_what_cannot_be_judged() -> None:
         ("这座桥很旧。", "It is old.", {"languages": ("en", "zh")}, None),
         ("这座桥很旧。", "这座桥很旧。", {"languages": ("zh",)}, None),
         ("It is old.", "这座桥很旧。", {"languages": ("zh",)}, "language_unsupported"),
+        ("Elle est vieille.", french[:68], {"languages": ("fr",)}, None),
+        ("It is old.", french[:68], {"languages": ("en", "zh")}, "language_unsupported"),
         (french[:68], "这座桥很旧。", {"languages": ("en", "zh")}, "language_unsupported"),
         ("这座桥很旧。", "这座桥很旧。", {"languages": ("en", "zh"), "language": "ja"}, "language_unsupported"),
         ("It is old.", "It is old.", {"answer": french}, "language_unsupported"),
@@ -223,10 +226,13 @@ def test_failures_of_the_base_are_its_own(tmp_path: Path, tiny: DiscriminativeAn
             load_annotator(str(tmp_path))
     for key, value in (
         ("base", None), ("layers", "1"), ("layers", 0), ("lora", "x"), ("languages", 3), ("languages", "en"),
-        ("evidence_tokens", "60"), ("evidence_tokens", 0), ("evidence_tokens", 769), ("evidence_tokens", True),
+        ("languages", []), ("evidence_tokens", "60"), ("evidence_tokens", 0), ("evidence_tokens", 769),
+        ("evidence_tokens", True),
     ):  # fmt: skip
         path.write_text(json.dumps({**config, key: value}), encoding="utf-8")
-        with pytest.raises(ValueError, match=rf"annotator\.json: expected {key} \(.*\), got {value!r}; copy or train"):
+        with pytest.raises(
+            ValueError, match=rf"annotator\.json: expected {key} \(.*\), got {re.escape(repr(value))}; copy or train"
+        ):
             load_annotator(str(tmp_path))
     path.write_text(json.dumps({key: value for key, value in config.items() if key != "lora"}), encoding="utf-8")
     with pytest.raises(ValueError, match=r"annotator\.json: expected base, layers, lora, .*, got no lora"):
