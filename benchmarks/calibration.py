@@ -113,7 +113,7 @@ def main() -> None:
             found[source], sizes[source] = cuts, len(rows)
         print(source, len(rows), len(cuts), file=sys.stderr, flush=True)
     rows, table = results(found, sizes)
-    shown = [one for one in rows if "precision" not in one["what"]]
+    shown = [one for one in rows if not any(word in one["what"] for word in ("precision", "hallucinated: cuts"))]
     about = f"Annotator {annotator.name}, fingerprint {annotator.fingerprint}."
     save("calibration", "calibration", shown, tables={"all": rows, "by source": table}, about=about)
 
