@@ -57,10 +57,10 @@ def answers_of_run(folder: Path) -> list[Row]:
     """Rows of a complete run of the recipe `inference`."""
     done = json.loads((folder / "done.json").read_text(encoding="utf-8"))
     shown = []
-    for stage in ("first", "given"):
-        one = done[stage]
+    for stage, one in ((name, done[name]) for name in ("first", "given")):
         name = f"SmolLM2, {stage} answers, hallucinated ({one['hallucinated']}; not sure {one['unsure']})"
-        shown.append(row(name, one["factual"], 100 * one["rate"], [100 * end for end in one["interval"]], "%"))
+        limits = [100 * end for end in one["interval"] or ()] or None
+        shown.append(row(name, one["factual"], 100 * one["rate"], limits, "%"))
         shown.append(row(f"{stage} answers: supported sentences an answer", one["answers"], one["supported"]))
     for key, what in (("rate", "hallucinated"), ("in_document", "content words in the document")):
         value, *limits = (100 * done["difference"][key][name] for name in ("difference", "low", "high"))

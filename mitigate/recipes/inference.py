@@ -164,6 +164,9 @@ def _chunk(options: Options, engines: Engines, rows: Rows, annotator: Any) -> li
     errors = [next((one.error for one in found if one.error), None) for found in of_question]
     before = failures(engines.values())
     results = _finish(options, engines, rows, candidates, annotator)
+    for result, found in zip(results, of_question, strict=True):
+        if not any(text.strip() for text in found[0].texts):  # a drawn answer is no likeliest one
+            result["stages"]["first"] = {"answer": "", "sentences": []}
     after = failures(engines.values())
     shared = None if after == before else f"a request of its chunk failed ({after})"
     return [{**result, "error": error or shared} for result, error in zip(results, errors, strict=True)]
@@ -324,4 +327,7 @@ def _tell(figures: Mapping[str, Any], folder: RunFolder) -> None:
 
 def show(folder: RunFolder) -> None:
     """Print the figures of a complete run."""
-    _tell(folder.done or {}, folder)
+    figures = folder.done or {}
+    if "when" not in figures.get("first", {}):
+        raise UsageError(f"{folder.path} is of an earlier version, whose first answers were drawn; give --overwrite")
+    _tell(figures, folder)

@@ -157,11 +157,14 @@ def answer_and_judge(when: str, model: str, questions: Questions, options: Base,
             f"evaluation.annotator: expected another judge than the reward's, but {own!r} and {other!r} loaded the "
             "same one; see the warnings above, or give same_judge=true"
         )
+    del judge, reward  # the model that answers needs their memory
     rows = [{**row, "set": name} for name, asked in questions.evaluation.items() for row in asked]
     asked = ask(model, rows, options, options.evaluation, n=1, seed=options.seed)
     records = [record for chunk in asked for record in chunk]
+    judge = options.load_annotator(own)
     out = [{"when": when, **one.to_dict()} for one in _judged(own, judge, records)]
-    if reward is not None:
+    if other != own:
+        reward = options.load_annotator(other)
         for row, one in zip(out, _judged(other, reward, records), strict=True):
             labels = [sentence.label for sentence in one.sentences]
             row["by_reward"] = {"annotator": dict(one.annotator), "labels": labels}

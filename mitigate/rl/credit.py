@@ -41,7 +41,7 @@ class Credit:
     ``baseline`` is what a segment is compared with, all of its group or those in its place (`standardised`).
     ``clip`` bounds every advantage by ±clip: one false sentence among 128 has −11 otherwise. None: no bound.
 
-    The toys of `benchmarks/token_credit.py` chose the defaults (docs/LOG.md).
+    The defaults were chosen on the toys of `benchmarks/token_credit.py` (docs/LOG.md).
     """
 
     gamma: float = 0.0

@@ -36,10 +36,7 @@ BAD = [
     ("vllm:org/model?tensor_parallel_size=0", "gpu_memory_utilization at most 1; got 'tensor_parallel_size=0'"),
     ("vllm:org/model?gpu_memory_utilization=nan", "gpu_memory_utilization at most 1; got 'gpu_memory_utilization=nan'"),
     ("vllm:org/model?gpu_memory_utilization=inf", "gpu_memory_utilization at most 1; got 'gpu_memory_utilization=inf'"),
-    (
-        "vllm:org/model?gpu_memory_utilization=90",
-        "at most 1; got 'gpu_memory_utilization=90'",
-    ),
+    ("vllm:org/model?gpu_memory_utilization=90", "at most 1; got 'gpu_memory_utilization=90'"),
     ("transformers:org/model?max_model_len=5", r"no '\?': .*max_model_len.* options of vllm"),
     ("vllm:org/model?max_model_len=5&max_model_len=6", "each once.*; got 'max_model_len=6'"),
     ("vllm:?max_model_len=5", "is empty or has blanks"),

@@ -60,6 +60,7 @@ def test_choose_correct_and_withhold(tmp_path, capsys):
     assert rows[1]["answer"] == f"{RIGHT} {LOST}"
     assert rows[2]["action"] == "abstained"
     assert (rows[3]["answer"], rows[3]["index"]) == (None, None)
+    assert [row["stages"]["first"]["answer"] for row in rows] == [LOST, f"{WRONG} {LOST}", LOST, ""]
     done = json.loads((out / "done.json").read_text())
     # first: LOST | WRONG LOST | LOST: 4 of 4; chosen: RIGHT | WRONG LOST | LOST: 3 of 4; given: RIGHT | RIGHT LOST | –
     assert [done[stage]["hallucinated"] for stage in ("first", "chosen", "given")] == [4, 3, 1]
@@ -217,3 +218,11 @@ def test_wrong_recipes_are_refused_first(tmp_path, capsys, more, message):
     assert main(["run", str(path), "--output", str(tmp_path / "run")]) == 2
     assert re.search(message, capsys.readouterr().err)
     assert not (tmp_path / "run").exists()
+
+
+def test_silent_likeliest_answer_stays_first(tmp_path):
+    out = tmp_path / "run"
+    with serving(lambda body: completion(RIGHT if body.get("temperature") else "")) as server:
+        assert main(["run", str(recipe(tmp_path, server.url)), "--output", str(out)]) == 3
+    assert {(row["stages"]["first"]["answer"], row["answer"]) for row in read(out / "results.jsonl")} == {("", RIGHT)}
+    assert json.loads((out / "done.json").read_text())["first"]["answers"] == 0
