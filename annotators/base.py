@@ -288,7 +288,7 @@ def joined(found: Sequence[SentenceAnnotation], how: How) -> SentenceAnnotation:
     """One annotation of several of the same sentence.
 
     "min" takes the one with the lowest P(supported); "vote" the verdict that most have (unsure is one; the lower of
-    equals); "mean" is unsure with the mean P(supported) of those that find a fact, or has the verdict that all share;
+    equals); "mean" is unsure with the mean P(supported) of those that find a fact, or has the verdict that these share;
     no fact where most find none.
     What an annotator does not judge is left to the others, but one that failed fails the sentence: a dead judge must
     not look like an easy one.
@@ -303,13 +303,17 @@ def joined(found: Sequence[SentenceAnnotation], how: How) -> SentenceAnnotation:
         return known[0][1]
     kinds = ["unsure" if isinstance(v, float) else "hallucinated" if v in HALLUCINATED else v for v, _ in known]
     most, n = Counter(kinds).most_common(1)[0]  # of equals the first, which is the lowest
-    if how == "vote" or n == len(kinds) > kinds.count("unsure") or (most == "no_fact" and 2 * n > len(kinds)):
+    if how == "vote" or (most == "no_fact" and 2 * n > len(kinds)):
         return known[kinds.index(most)][1]
+    stated = [kind for kind in kinds if kind != "no_fact"]
+    if len(set(stated)) == 1 and stated[0] != "unsure":
+        return known[kinds.index(stated[0])][1]
     facts = [_support(v) for v, _ in known if v != "no_fact"]
     mean = sum(facts) / len(facts)
     wrong = next((v for v, _ in known if v in HALLUCINATED), "unverifiable")
     scores: dict[Any, float] = {"supported": mean, "contradictory": 0.0, "unverifiable": 0.0, "no_fact": 0.0}
-    return replace(known[0][1], status="unsure", label=None, scores=scores | {wrong: 1 - mean})
+    unsure = replace(known[0][1], status="unsure", label=None, scores=scores | {wrong: 1 - mean})
+    return replace(unsure, spans=None, correction=(), problems=())  # these belong to a flagged sentence
 
 
 class EnsembleAnnotator(Annotator):

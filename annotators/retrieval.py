@@ -1,8 +1,8 @@
 """What of a reference bears on a sentence: passages, BM25 and the window, within a budget of the annotator's tokens.
 
 A passage is a sentence of the reference; one over 128 tokens is cut at word boundaries. A reference within the budget
-is its own window, and is not embedded. Otherwise each passage gets a reciprocal rank from BM25 and from each embedder
-that reads the reference's language; the sum of these, with a share of a neighbour's, orders the passages. Ranks rather
+is its own window, and is not embedded. Otherwise each passage gets a reciprocal rank from BM25 and from an embedder
+that reads the reference's language; their sum, with a share of a neighbour's, orders the passages. Ranks rather
 than scores, so that unrelated text put around the evidence changes little. The second pass reads six times as much, in
 several windows.
 """
@@ -15,13 +15,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from annotators.text.language import language_of
 from annotators.text.sentences import split_sentences, trimmed
 from annotators.text.words import chinese_words
+
+if TYPE_CHECKING:
+    from engines.embedding import Embedder
 
 PASSAGE_TOKENS = 128
 # Chosen on fold 1, see docs/results/evidence.md.
@@ -35,17 +38,6 @@ _SUFFIXES = ("ing", "edly", "ed", "es", "s", "ly")
 
 Tokenize = Callable[[Sequence[str]], list[tuple[np.ndarray, np.ndarray]]]
 """Token ids (T,) and code-point offsets (T, 2) of each text, no special tokens (``Embedder.tokenize``)."""
-
-
-class Encoder(Protocol):
-    """What ranks by meaning; ``engines.embedding.Embedder`` is one."""
-
-    @property
-    def reads_chinese(self) -> bool: ...
-
-    def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """(n, D) float32, each of length 1."""
-        ...
 
 
 def words(text: str) -> list[str]:
@@ -115,15 +107,15 @@ class Passage:
 
 @dataclass(frozen=True, eq=False)
 class ReferenceIndex:
-    """One reference, cut and ready to be searched: P passages, a budget in tokens of a window, and one (P, D) array of
-    vectors per encoder, none where the whole reference fits; made by :func:`index_references`.
+    """One reference, cut and ready to be searched: P passages, a budget in tokens of a window, and the (P, D)
+    vectors of an encoder that reads its language, none where the whole reference fits; made by `index_references`.
     """
 
     reference: str
     passages: tuple[Passage, ...]
     budget: int
-    encoders: tuple[Encoder, ...] = ()
-    vectors: tuple[np.ndarray, ...] = field(default=(), repr=False)
+    encoder: Embedder | None = None
+    vectors: np.ndarray | None = field(default=None, repr=False)
 
     @cached_property
     def fits(self) -> bool:
@@ -191,11 +183,11 @@ def budget_of(reference: str) -> int:
 
 
 def index_references(
-    references: Sequence[str], tokenize: Tokenize, encoders: Sequence[Encoder] = (), budget: int | None = None
+    references: Sequence[str], tokenize: Tokenize, encoder: Embedder | None = None, budget: int | None = None
 ) -> list[ReferenceIndex]:
     """Cut references into passages and embed these, each distinct reference and passage once; one index each, in order.
 
-    ``budget``, above 0, is in tokens of ``tokenize`` (None: see ``budget_of``); without ``encoders`` BM25 ranks alone.
+    ``budget``, above 0, is in tokens of ``tokenize`` (None: see ``budget_of``); without ``encoder`` BM25 ranks alone.
     """
     if budget is not None and budget <= 0:
         raise ValueError(f"budget: expected a number of tokens above 0, got {budget}")
@@ -204,18 +196,15 @@ def index_references(
     cut = _split(distinct, tokenize, [min(PASSAGE_TOKENS, tokens) for tokens in budgets])
     indexes: dict[str, ReferenceIndex] = {}
     for text, passages, tokens in zip(distinct, cut, budgets, strict=True):
-        chinese = language_of(text) == "zh"
-        readers = tuple(encoder for encoder in encoders if encoder.reads_chinese or not chinese)
-        indexes[text] = ReferenceIndex(text, tuple(passages), tokens, readers)
-    vectors: dict[str, list[np.ndarray]] = defaultdict(list)
-    for encoder in encoders:
-        long = [index for index in indexes.values() if not index.fits and encoder in index.encoders]
+        reader = encoder if encoder is not None and (encoder.reads_chinese or language_of(text) != "zh") else None
+        indexes[text] = ReferenceIndex(text, tuple(passages), tokens, reader)
+    long = [index for index in indexes.values() if not index.fits and index.encoder is not None]
+    if encoder is not None and long:
         vectors_of_all = encoder.encode([passage.text for index in long for passage in index.passages])
         ends = np.cumsum([len(index.passages) for index in long])
         for index, end in zip(long, ends, strict=True):
-            vectors[index.reference].append(vectors_of_all[end - len(index.passages) : end])
-    for text, arrays in vectors.items():
-        indexes[text] = replace(indexes[text], vectors=tuple(arrays))
+            own_PD = vectors_of_all[end - len(index.passages) : end]
+            indexes[index.reference] = replace(index, vectors=own_PD)
     return [indexes[text] for text in references]
 
 
@@ -279,18 +268,18 @@ def _orders(pairs: Sequence[tuple[ReferenceIndex, str]]) -> Iterator[tuple[int, 
         if not index.fits:
             numbers_of[id(index)].append(n)
     todo = [n for numbers in numbers_of.values() for n in numbers]
-    vectors: dict[tuple[int, str], np.ndarray] = {}
-    for encoder in {id(encoder): encoder for n in todo for encoder in pairs[n][0].encoders}.values():
-        queries = list(dict.fromkeys(pairs[n][1] for n in todo if encoder in pairs[n][0].encoders))
-        vectors |= {(id(encoder), query): v for query, v in zip(queries, encoder.encode(queries), strict=True)}
+    vectors: dict[str, np.ndarray] = {}
+    if encoder := next((pairs[n][0].encoder for n in todo if pairs[n][0].vectors is not None), None):
+        queries = list(dict.fromkeys(pairs[n][1] for n in todo if pairs[n][0].vectors is not None))
+        vectors = dict(zip(queries, encoder.encode(queries), strict=True))
     for numbers in numbers_of.values():
         index = pairs[numbers[0]][0]
         size = max(1, _CELLS // len(index.passages))
         for group in (numbers[i : i + size] for i in range(0, len(numbers), size)):
             queries = [pairs[n][1] for n in group]
             scores = [index.bm25.scores([words(query) for query in queries])]
-            for encoder, vectors_PD in zip(index.encoders, index.vectors, strict=True):
-                scores.append(np.stack([vectors[id(encoder), query] for query in queries]) @ vectors_PD.T)
+            if index.vectors is not None:
+                scores.append(np.stack([vectors[query] for query in queries]) @ index.vectors.T)
             support_QP = with_neighbours(fuse(scores), index)
             orders_QP = np.argsort(-support_QP, axis=1, kind="stable")
             yield from ((n, index, order) for n, order in zip(group, orders_QP, strict=True))

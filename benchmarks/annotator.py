@@ -1,7 +1,7 @@
 """The embedded annotator beside simple baselines, on sentences that people labelled.
 
     python -m benchmarks.annotator --data ../shared/data
-    python -m benchmarks.annotator --data ../shared/data --annotator embedded-multilingual --language zh
+    python -m benchmarks.annotator --data ../shared/data --annotator embedded-zh --language zh
 
 Rows of fold 0, on which nothing was trained or chosen: of the trainable sources other documents were trained on, the
 others were never seen. All baselines choose their thresholds on fold 1 of the trainable sources; the annotator
@@ -199,6 +199,8 @@ def main() -> None:
     made.add_argument("--language", default="en")
     args = made.parse_args()
     labelled_rows = [r for r in load_rows(args.data) if "label" in r and r["lang"] == args.language]
+    if not labelled_rows:
+        made.error(f"--language: expected a language of the labelled rows in --data, got {args.language}")
     rows = [r for r in labelled_rows if r["fold"] == 0 or (r["fold"] in FOLD_NAMES["dev"] and r["source"] in TRAINABLE)]
     annotator = load_annotator(args.annotator)
     judges = f"{annotator.name} (fingerprint {annotator.own_fingerprint})"

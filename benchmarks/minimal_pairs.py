@@ -26,7 +26,7 @@ from annotators.evaluation.metrics import Floats, bootstrap, supported_score, tw
 from annotators.records import HALLUCINATED
 from annotators.text.words import stem_set, words_of
 from benchmarks.annotator import FAST, predictions
-from benchmarks.common import ROOT, Row, line, mean_row, parser, row, save, sentences_of
+from benchmarks.common import ROOT, Row, mean_row, parser, row, save, sentences_of
 
 HAND, PROGRAM = "hand-written", "Wikipedia, edited"
 
@@ -263,12 +263,14 @@ def no_fact_rows(annotator: Annotator) -> list[Row]:
     """Share of sentences that state nothing which are found, and of factual look-alikes called no fact."""
     passages = sorted({p["passage"] for p in read("minimal_pairs")})
     asked = [r | {"reference": passages[i % len(passages)]} for i, r in enumerate(read("no_fact"))]
-    _, labels, _ = judged(annotator, asked)
+    support, labels, _ = judged(annotator, asked)
     shown = []
     for no_fact, what in ((True, "found"), (False, "false alarms")):
         for language in ("en", "zh"):
             at = [i for i, r in enumerate(asked) if (r["lang"], r["no_fact"]) == (language, no_fact)]
             share = np.array([float(labels[i] == "no_fact") for i in at])
+            if not share.any() and np.isnan(support[at]).all():  # the annotator does not read it
+                continue
             shown.append(mean_row(f"no fact, {language}: {what}", share, unit="%"))
     return shown
 
@@ -286,7 +288,6 @@ def main() -> None:
     made.add_argument("--limit", type=int, help="pairs of a source, kind and split (default: all, 20 of the edited)")
     made.add_argument("--languages", action="store_true", help="short texts in six languages too")
     made.add_argument("--no-fact", action="store_true", help="sentences that state nothing too")
-    made.add_argument("--no-page", action="store_true", help="only print, leave docs/results as it is")
     args = made.parse_args()
     annotator, fast, part = load_annotator(args.annotator), load_annotator(FAST), itemgetter("split", "kind")
     written = [p for _, own in groupby(sorted(read("minimal_pairs"), key=part), part) for p in islice(own, args.limit)]
@@ -298,11 +299,8 @@ def main() -> None:
             rows, tables[f"{FAST}, {name}"] = pair_rows(f"{FAST}, {name}", pairs, fast)
             shown += [one for one in rows if one["what"].endswith("test, all kinds: AUC")]
     shown += (language_rows(annotator) if args.languages else []) + (no_fact_rows(annotator) if args.no_fact else [])
-    if args.no_page:
-        print("\n".join(map(line, shown)))
-    else:
-        about = f"Annotator {annotator.name}, fingerprint {annotator.fingerprint}; {FAST}, {fast.fingerprint}."
-        save("minimal_pairs", "minimal_pairs", shown, tables=tables, about=about)
+    about = f"Annotator {annotator.name}, fingerprint {annotator.fingerprint}; {FAST}, {fast.fingerprint}."
+    save("minimal_pairs", "minimal_pairs", shown, tables=tables, about=about)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,7 @@
     make run && python -m benchmarks.mitigation --run out/answers
 
 Demonstrations are the answers that FEWL and the single-reference baseline pick where the two differ; the control is the
-same with another question's references. Labels judge choices only. Selection is measured by benchmarks/fewl.py,
-fine-tuning on picks by benchmarks/pocket_proof.py. A run of recipes/inference/example.yaml has SmolLM2's answers.
+same with another question's references. Labels judge choices only.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from benchmarks.common import Row, mean_row, parser, row, save
 from benchmarks.fewl import THREE, by_model, chale, english_encoder, shuffled, truthfulqa
 from fewl.similarity import Encode, cosine
 from mitigate.icl import candidate_pool, demonstrations
+from mitigate.io import read_rows
 from mitigate.recipes.data import Scoring, picks
 
 
@@ -57,11 +57,11 @@ def answers_of_run(folder: Path) -> list[Row]:
     """Rows of a complete run of the recipe `inference`."""
     done = json.loads((folder / "done.json").read_text(encoding="utf-8"))
     shown = []
-    for stage, one in ((name, done[name]) for name in ("first", "given")):
+    for stage in ("first", "chosen", "given"):
+        one, n = done[stage], done[stage]["answers"]
         name = f"SmolLM2, {stage} answers, hallucinated ({one['hallucinated']}; not sure {one['unsure']})"
-        limits = [100 * end for end in one["interval"] or ()] or None
-        shown.append(row(name, one["factual"], 100 * one["rate"], limits, "%"))
-        shown.append(row(f"{stage} answers: supported sentences an answer", one["answers"], one["supported"]))
+        shown.append(row(name, one["factual"], 100 * one["rate"], [100 * end for end in one["interval"]], "%"))
+        shown.append(row(f"{stage} answers: supported sentences", n, round(n * one["supported"])))
     for key, what in (("rate", "hallucinated"), ("in_document", "content words in the document")):
         value, *limits = (100 * done["difference"][key][name] for name in ("difference", "low", "high"))
         shown.append(row(f"given − first: {what}", done["questions"], value, limits, "%"))
@@ -74,7 +74,10 @@ def main() -> None:
     made.add_argument("--run", type=Path, help="folder of a run of inference/example, measured instead")
     args = made.parse_args()
     if args.run:
-        save("mitigation", "mitigation", answers_of_run(args.run), part="answers")
+        judge = next(read_rows(args.run / "results.jsonl"))["annotator"]
+        made_at = json.loads((args.run / "versions.json").read_text(encoding="utf-8"))[0]["git"][:7]
+        about = f"Annotator {judge['name']}, fingerprint {judge['fingerprint']}; answers of commit {made_at}."
+        save("mitigation", "mitigation", answers_of_run(args.run), part="answers", about=about)
         return
     save("mitigation", "mitigation", icl(args.data, english_encoder()), packages=["sentence-transformers"])
 

@@ -1,13 +1,13 @@
 """Does training with sentence rewards make a real language model hallucinate less? SmolLM2 on real articles, six arms.
 
-    python -m benchmarks.proof --data ../shared/data        # questions, runs of the arms, figures, sentences to label
-    python -m benchmarks.proof --data ../shared/data --labels out/proof/blind.jsonl  # the page, once these are labelled
+    python -m benchmarks.proof --data ../shared/data --blind  # questions, runs of the arms, figures, sentences to label
+    python -m benchmarks.proof --data ../shared/data --page   # once these are labelled
 
 Questions are made by program, about the title of an article or what its text tells or not; the text stands in the
 prompt. An arm is a run of a recipe with a few keys changed; one that was stopped goes on, one of other keys is refused.
 All models give their likeliest answer, as sharpening alone mends samples. ``REWARD`` judges in training; ``JUDGE``, of
-another base, the held-out answers, beside lexical measures and blind labels: blind.jsonl has 200 sentences in mixed
-order, key.jsonl whose they are. ``--set`` changes keys of the recipes that train: trainer.steps=2.
+another base, the held-out answers, beside lexical measures and blind labels: blind-N.jsonl has 100 sentences of new
+arms in mixed order, key.jsonl whose they are. ``--set`` changes keys of the recipes that train: trainer.steps=2.
 """
 
 from __future__ import annotations
@@ -144,9 +144,8 @@ def divergence(folder: Path, rows: Sequence[Row], tokenizer: Any, n: int = 100) 
     from transformers import AutoModelForCausalLM
 
     chats = {r["id"]: r["prompt"] for r in read_rows(folder.parent / "held_out.jsonl")}
-    both = [
-        AutoModelForCausalLM.from_pretrained(p, dtype=torch.float32).eval() for p in (folder / "model", locate(MODEL))
-    ]
+    load = AutoModelForCausalLM.from_pretrained
+    both = [load(path, dtype=torch.float32).eval() for path in (folder / "model", locate(MODEL))]
     found = []
     for r in rows[:n]:
         asked, said = prompt_ids(tokenizer, chats[r["id"]]), tokenizer(r["given"])["input_ids"]
@@ -171,36 +170,39 @@ def measured(work: Path, arm: str, seed: int, changed: Sequence[str]) -> list[Ro
     return list(read_rows(kept))
 
 
-BLIND = ("base", "GRPO, scalar", "GRPO, sentences")  # few arms, for intervals that decide
-
-
-def blind(work: Path, found: dict[str, list[Row]], n: int) -> None:
-    """Write ``n`` sentences to label, as many of each arm, in mixed order, and apart whose they are."""
-    rng, texts, drawn = random.Random("blind"), {r["id"]: r for r in read_rows(work / "held_out.jsonl")}, []
-    for arm, rows in found.items():
+def blind(work: Path, found: dict[str, list[Row]], each: int) -> None:
+    """Write so many sentences of every arm that has none yet to label, in mixed order, and apart whose they are."""
+    key = list(read_rows(work / "key.jsonl"))
+    new = {arm: rows for arm, rows in found.items() if arm not in {r["arm"] for r in key}}
+    rng, texts, drawn = random.Random(f"blind {len(key)}"), {r["id"]: r for r in read_rows(work / "held_out.jsonl")}, []
+    for arm, rows in new.items():
         all_said = [(arm, r, a, b) for r in rows for a, b in split_sentences(r["answer"])]
-        drawn += rng.sample(all_said, min(len(all_said), n // len(found) + 1))
+        drawn += rng.sample(all_said, min(len(all_said), each))
     rng.shuffle(drawn)
-    key: list[Row] = []
-    for arm, r, a, b in drawn[:n]:
+    for n, (arm, r, a, b) in enumerate(drawn, len(key)):
         asked = {name: texts[r["id"]][name] for name in ("reference", "question")}
         said = {"id": r["id"], "before": r["answer"][:a], "sentence": r["answer"][a:b]}
-        key.append({**asked, "number": len(key), "arm": arm, **said})
-    write_rows(work / "key.jsonl", key)
-    write_rows(work / "blind.jsonl", ({k: v for k, v in r.items() if k != "arm"} | {"label": None} for r in key))
-    print(f"to label ({', '.join(LABELS)}): {work / 'blind.jsonl'}; then --labels with that file")
+        key.append({**asked, "number": n, "arm": arm, **said})
+    if drawn:
+        before = len(key) - len(drawn)
+        shown = ({k: v for k, v in r.items() if k != "arm"} | {"label": None} for r in key[before:])
+        write_rows(work / f"blind-{before}.jsonl", shown)
+        write_rows(work / "key.jsonl", key)
+        print(f"to label ({', '.join(LABELS)}): {work / f'blind-{before}.jsonl'}; then --page")
 
 
-def labelled(work: Path, path: Path) -> list[Row]:
+def labelled(work: Path) -> list[Row]:
     """Labels with their arms; stops where one is missing, unknown or of another sentence."""
-    given, key = list(read_rows(path)), {r["number"]: r for r in read_rows(work / "key.jsonl")}
+    given = [r for path in sorted(work.glob("blind-*.jsonl")) for r in read_rows(path)]
+    key = {r["number"]: r for r in read_rows(work / "key.jsonl")}
     for r in given:
         if r["label"] not in LABELS or r["sentence"] != key.get(r["number"], {}).get("sentence"):
             wanted = f"number {r['number']}: expected one of {', '.join(LABELS)} for the sentence that was drawn"
-            sys.exit(f"{path}: {wanted}, got {r['label']!r} for {r['sentence'][:60]!r}")
+            sys.exit(f"blind-*.jsonl, {wanted}, got {r['label']!r} for {r['sentence'][:60]!r}")
     if sorted(r["number"] for r in given) != sorted(key):
-        sys.exit(f"{path}: expected {len(key)} labels, one of each number, got {len(given)}")
-    return [{**key[r["number"]], "label": r["label"]} for r in given]
+        sys.exit(f"blind-*.jsonl: expected {len(key)} labels, one of each number, got {len(given)}")
+    kept = ("number", "arm", "id", "question", "sentence")  # nothing of the document
+    return [{k: key[r["number"]][k] for k in kept} | {"label": r["label"]} for r in given]
 
 
 def results(found: dict[str, list[list[Row]]], labels: Sequence[Row]) -> list[Row]:
@@ -219,7 +221,7 @@ def results(found: dict[str, list[list[Row]]], labels: Sequence[Row]) -> list[Ro
             each = wrong * np.mean([r["sentences"] for r in seeds[0]])  # = share of factual ones × these an answer
             shown.append(mean_row(f"{arm}: hallucinated an answer by blind labels", each, ids))
         for name in [k for k, v in seeds[0][0].items() if not isinstance(v, str | list | bool)]:
-            shown.append(mean_row(f"{arm}: {name} an answer", table(seeds, name)))
+            shown.append(mean_row(f"{arm}: {name} {'a token' if name == 'KL' else 'an answer'}", table(seeds, name)))
             if arm != "base" and "base" in found and name != "KL":
                 shown.append(mean_row(f"{arm} − base: {name}", table(seeds, name) - table(found["base"], name)))
         for kind, answerable in ANSWERABLE.items():
@@ -238,14 +240,13 @@ def main() -> None:
     made.add_argument("--held-out", type=int, default=300, help="documents; fewer to try the program")
     made.add_argument("--train", type=int, default=400, help="questions to train on")
     made.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="of the recipes that train")
-    made.add_argument("--labels", type=Path, help="blind.jsonl with its labels: write the page")
+    made.add_argument("--blind", action="store_true", help="draw 100 sentences of each of these arms to label")
+    made.add_argument("--page", action="store_true", help="write the page, with the labels")
     args = made.parse_args()
     runs, work = [(a, s) for a in args.arms for s in args.seeds if s < ARMS[a]["seeds"]], args.work.resolve()
     if not runs:
         made.error(f"none of --arms has a run of --seeds {args.seeds}: most have seed 0 only")
-    if missing := [path for path in (args.labels, work / "key.jsonl") if args.labels and not path.is_file()]:
-        made.error(f"--labels: expected the labelled blind.jsonl, and key.jsonl in --work; there is no {missing[0]}")
-    labels = labelled(work, args.labels) if args.labels else []
+    labels = labelled(work) if args.page else []
     asked = questions(args.data, args.held_out)
     if len(asked) < args.held_out + args.train:
         made.error(f"--held-out and --train: expected at most {len(asked)} questions, which --data has, in all")
@@ -257,15 +258,14 @@ def main() -> None:
     found: dict[str, list[list[Row]]] = {}
     for arm, seed in runs:
         found.setdefault(arm, []).append(measured(work, arm, seed, args.set))
-    rows = results(found, labels)
-    if labels:
+    print("\n".join(map(line, rows := results(found, labels))))
+    if args.page:
         shown = [one for one in rows if re.search(SAID["page"], one["what"])]
-        tables = {"settings": {k: str(v) for k, v in vars(args).items()}, "all": rows, "labels": labels}
+        tables = {"settings": {k: str(v) for k, v in vars(args).items()}, "all": rows}
+        tables["labels"] = [[*r.values()] for r in labels]
         save("mitigation", "proof", shown, tables=tables, about=SAID["says"], packages=["trl", "peft"])
-        return
-    print("\n".join(map(line, rows)))
-    if not (work / "blind.jsonl").is_file() and set(BLIND) <= set(found):
-        blind(work, {arm: found[arm][0] for arm in BLIND}, 200)
+    if args.blind:
+        blind(work, {arm: found[arm][0] for arm in found}, 100)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,10 @@
 
 Annotation: whole answers of lfqa_verification, cliff and qags with their documents; beside it one sentence at a time,
 and the small annotator. Splitter: real answers of models, beside pysbd (from the ``dev`` extra) and a plain regular
-expression. Generation: four samples of questions of
-examples/questions.jsonl with their documents, at temperature 1, by the engine in one call and by transformers' own
-``generate``, one sample after the other. One pass: a random causal-LM annotator of four layers and width 128 judges
-answers of n sentences against a reference of 14, all sentences in one row, or a row for each with the answer up to its
-end; that both judge alike is checked. The ways take turns; only ratios count.
+expression. Generation: four samples of questions of examples/questions.jsonl with their documents, at temperature 1, by
+the engine in one call and by transformers' own ``generate``, one by one. One pass: a random causal-LM annotator of four
+layers and width 128 judges answers of n sentences against a reference of 14, all in one row, or a row for each with the
+answer up to its end; that both judge alike is checked. The ways take turns; only ratios count.
 """
 
 from __future__ import annotations

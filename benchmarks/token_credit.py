@@ -195,8 +195,8 @@ def toys() -> list[Row]:
 
 
 def on_page(one: Row) -> bool:
-    """Whether a row is the score of the credit before, of the defaults, or of one number for the whole answer."""
-    return one["what"].endswith((" before: score", "… and a fifth shared: score", "one number (stock): score"))
+    """Whether a row is the score of the defaults, or of one number for the whole answer."""
+    return one["what"].endswith(("… and a fifth shared: score", "one number (stock): score"))
 
 
 def main() -> None:

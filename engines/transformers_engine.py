@@ -25,6 +25,8 @@ import numpy as np
 import torch
 from jinja2 import TemplateError
 from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
     AutoModelForCausalLM,
     AutoTokenizer,
     DynamicCache,
@@ -33,6 +35,8 @@ from transformers import (
     StoppingCriteria,
     TopPLogitsWarper,
 )
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 
 from engines.checkpoint import checkpoint_identity, locate, not_partitioned, own_code, prompt_ids
 from engines.embedding import batches, cpu_has_bfloat16
@@ -132,6 +136,33 @@ class _Ends(StoppingCriteria):
         return any(string in text for string in self.strings)
 
 
+def one_query_attention(
+    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: torch.Tensor | None,
+    scaling: float | None = None, **how: Any,
+) -> tuple[torch.Tensor, None]:  # fmt: skip
+    """transformers' sdpa, a single query by two products: query (B, H, 1, D), key (B, G, T, D) → (B, 1, H, E).
+
+    torch's own kernel is slow for single queries in bfloat16 on a CPU. Masks that add, as of biases, are left to it.
+    """
+    plain = attention_mask is None or attention_mask.dtype == torch.bool
+    if query.shape[2] > 1 or how.get("position_bias") is not None or not plain:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **how)
+    (rows, heads, _, size), groups = query.shape, key.shape[1]
+    scores_BGHT = query.reshape(rows, groups, heads // groups, size) @ key.transpose(-1, -2)
+    scores_BGHT = scores_BGHT.float() * (size**-0.5 if scaling is None else scaling)
+    if attention_mask is not None:  # (B, 1, 1, T): True where a key may be read
+        scores_BGHT = scores_BGHT.masked_fill(~attention_mask, torch.finfo(torch.float32).min)
+    return (scores_BGHT.softmax(-1).to(value.dtype) @ value).reshape(rows, 1, heads, -1), None
+
+
+def decode_quickly(model: Any) -> None:
+    """Let a bfloat16 model on a CPU read single tokens by ``one_query_attention``; others stay as they are."""
+    if (model.device.type, model.dtype, model.config._attn_implementation) == ("cpu", torch.bfloat16, "sdpa"):
+        AttentionInterface.register("one_query", one_query_attention)
+        AttentionMaskInterface.register("one_query", sdpa_mask)
+        model.set_attn_implementation("one_query")
+
+
 class TransformersEngine:
     """Chat generation with a causal language model in this process.
 
@@ -173,6 +204,7 @@ class TransformersEngine:
                 where, dtype=self.dtype, trust_remote_code=trust_remote_code, use_safetensors=True
             )
         self.model: Any = loaded.to(self.device).eval()  # type: ignore[arg-type]
+        decode_quickly(self.model)
         self.identity = {
             "engine": "transformers", **checkpoint_identity(model, where),
             "dtype": str(self.dtype).removeprefix("torch."),

@@ -59,7 +59,10 @@ class Meter:
         """
         with self._lock:
             if self.max_cost is not None and self.unreported:
-                return "the server reports no tokens, so --max-cost can't be kept: leave it out"
+                return (
+                    "a reply came without a count of tokens (the server reports none, or its stream was stopped): "
+                    "--max-cost can't be kept, leave it out"
+                )
             each = self.cost / self.paid if self.paid else 0.0
             if self.max_cost is not None and self.cost + (self._in_flight + 1) * each > self.max_cost:
                 return (

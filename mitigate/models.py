@@ -362,7 +362,9 @@ def at_once(engines: Mapping[str, Engine], work: Callable[[str, Engine], T]) -> 
     for name in servers:
         Thread(target=ask, args=(name,), daemon=True).start()
     here = {name: work(name, engine) for name, engine in engines.items() if name not in begun}
-    wait(begun.values())  # one that fails takes no replies from the others
+    # One that fails takes no replies from the others. A Ctrl-C that comes just as a wait begins does not end it.
+    while wait(begun.values(), timeout=1).not_done:
+        pass
     return {name: begun[name].result() if name in begun else here[name] for name in engines}
 
 

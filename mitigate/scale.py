@@ -67,8 +67,12 @@ class Pool:
 def pool_of(args: argparse.Namespace) -> Pool | None:
     """The pool that the options describe; None without `--distributed`.
 
-    Raises UsageError: Ray is not installed, or a limit was given that workers cannot keep together.
+    Raises UsageError: Ray is not installed, workers are described but not asked for, or a limit was given that they
+    cannot keep together.
     """
+    pool = Pool(args.address, args.workers, args.cpus_per_worker, args.gpus_per_worker, args.part_size)
+    if not args.distributed and pool != Pool():
+        raise UsageError("--address, --workers, --part-size and sizes of workers belong to --distributed: give it, too")
     limits = [name for name in LIMITS if args.distributed and args.workers and getattr(args, name) is not None]
     if limits:
         given = ", ".join("--" + name.replace("_", "-") for name in limits)
@@ -76,7 +80,6 @@ def pool_of(args: argparse.Namespace) -> Pool | None:
     if args.distributed and args.workers and find_spec("ray") is None:
         install = "pip install 'hallucination-toolkit[ray]'"
         raise UsageError(f"--distributed needs Ray: {install}; --workers 0 works in this process without it")
-    pool = Pool(args.address, args.workers, args.cpus_per_worker, args.gpus_per_worker, args.part_size)
     return pool if args.distributed else None
 
 

@@ -149,15 +149,23 @@ def test_proof_reads_blind_labels_back(proof, tmp_path):
     asked = [{"id": str(i), "question": "Who?", "reference": f"Text {i}."} for i in range(20)]
     written(tmp_path / "held_out.jsonl", asked)
     proof["blind"](tmp_path, {a: [{"id": r["id"], "answer": f"{a} one. Two."} for r in asked] for a in ("X", "Y")}, 20)
-    given = list(read_rows(tmp_path / "blind.jsonl"))
-    assert len(given) == 20
+    given = list(read_rows(tmp_path / "blind-0.jsonl"))
+    assert len(given) == 40
     assert not any("arm" in r for r in given)
     assert all(r["reference"] == f"Text {r['id']}." for r in given)
-    found = proof["labelled"](tmp_path, written(tmp_path / "done.jsonl", [{**r, "label": "no_fact"} for r in given]))
-    assert {r["arm"] for r in found} == {"X", "Y"}
-    assert all(r["sentence"] == "Two." or r["sentence"][0] == r["arm"] for r in found)
     with pytest.raises(SystemExit, match=r"number 0: expected one of supported, .*got None"):
-        proof["labelled"](tmp_path, tmp_path / "blind.jsonl")
+        proof["labelled"](tmp_path)
+    written(tmp_path / "blind-0.jsonl", [{**r, "label": "no_fact"} for r in given])
+    rows = [{"id": r["id"], "answer": "Z one."} for r in asked]
+    proof["blind"](tmp_path, {"X": rows, "Z": rows}, 20)  # X has its sentences
+    later = list(read_rows(tmp_path / "blind-40.jsonl"))
+    assert [r["number"] for r in later] == list(range(40, 60))
+    written(tmp_path / "blind-40.jsonl", [{**r, "label": "supported"} for r in later])
+    found = proof["labelled"](tmp_path)
+    assert Counter((r["arm"], r["label"]) for r in found) == {
+        ("X", "no_fact"): 20, ("Y", "no_fact"): 20, ("Z", "supported"): 20
+    }  # fmt: skip
+    assert all(r["sentence"] == "Two." or r["sentence"][0] == r["arm"] for r in found)
 
 
 def test_proof_runs_and_refuses(proof, tmp_path, monkeypatch, capsys):
@@ -186,8 +194,6 @@ def test_proof_runs_and_refuses(proof, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(proof, "questions", lambda data, held_out: made)
     assert "none of --arms has a run of --seeds [1]" in main("--arms", "base", "--seeds", "1")
     assert "expected at most 2 questions" in main()
-    assert "there is no nofile.jsonl" in main("--labels", "nofile.jsonl")
-    assert "key.jsonl" in main("--labels", str(written(tmp_path / "blind.jsonl", [])))
     written(tmp_path / "held_out.jsonl", made[1:])
     assert "held_out.jsonl: expected what this --data, --held-out and --train ask" in main(
         "--arms", "base", "--train", "1"

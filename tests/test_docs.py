@@ -200,21 +200,26 @@ def test_readme_figures_of_annotator_are_its_rows() -> None:
 def test_readme_figures_of_mitigation_are_its_rows() -> None:
     readme, rows = (ROOT / "README.md").read_text("utf-8"), result_rows("mitigation")
     counted = r"SmolLM2, {} answers, hallucinated \((\d+); not sure (\d+)\)"
-    (first, n, unsure), (given, left, unsure_after) = (
+    (first, n, unsure), (chosen, _, _), (given, left, unsure_after) = (
         (row, *found.groups())
-        for which in ("first", "given")
+        for which in ("first", "chosen", "given")
         for name, row in rows.items()
         if (found := re.fullmatch(counted.format(which), name))
     )
     assert first["value"] == pytest.approx(100 * int(n) / first["n"])
-    supported = [
-        f"{rows[f'{which} answers: supported sentences an answer']['value']:.2f}" for which in ("first", "given")
-    ]
+    assert (chosen["value"], chosen["n"]) == (first["value"], first["n"])
+    supported = [rows[f"{which} answers: supported sentences"] for which in ("first", "given")]
+    assert supported[0]["n"] - supported[1]["n"] == 1
+    fall = with_interval(rows["given − first: hallucinated"], ".1f", " points")
     assert (
-        f"{first['value']:.1f} % of {first['n']} sentences of likeliest answers, then {left} of {given['n']}; unsure: "
-        f"{unsure}, then {unsure_after}; supported sentences an answer: {', then '.join(supported)}."
+        f"{first['value']:.1f} % of {first['n']}, as many after choosing the best of four, {left} of {given['n']} "
+        f"after mending ({fall}); unsure: {unsure}, then {unsure_after}; supported: {supported[0]['value']}, then "
+        f"{supported[1]['value']}; one answer withheld."
     ) in readme
-    assert with_interval(rows["given − first: content words in the document"], "+.1f", " points") in readme
+    base, best = (
+        with_interval(rows[f"{arm}: hallucinated by blind labels"], ".1f", " %") for arm in ("base", "best of 8")
+    )
+    assert f"{base} of sentences of likeliest answers are hallucinated, {best} of the best of eight" in readme
 
 
 def with_interval(row: dict[str, Any], digits: str, unit: str = "") -> str:

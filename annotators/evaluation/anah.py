@@ -75,21 +75,13 @@ def split_rows(
             f"expected at least two topics, one of them with two questions, got {len(size)} topics with "
             f"{sum(map(len, questions_of.values()))} questions among those trained on"
         )
-    splits: list[Split] = [
-        "unseen_topic"
-        if topic in unseen_topics
-        else "unseen_question"
-        if (topic, plain(row["question"])) in unseen_questions
-        else "train"
-        for row, topic in zip(rows, topics, strict=True)
-    ]
-    trained = {plain(row["answer"]) for row, split in zip(rows, splits, strict=True) if split == "train"}
-    dropped = [
-        n
-        for n, (row, split) in enumerate(zip(rows, splits, strict=True))
-        if split != "train" and plain(row["answer"]) in trained
-    ]
-    return splits, dropped
+    splits: list[Split] = []
+    for row, topic in zip(rows, topics, strict=True):
+        asked = (topic, plain(row["question"])) in unseen_questions
+        splits.append("unseen_topic" if topic in unseen_topics else "unseen_question" if asked else "train")
+    answers = [plain(row["answer"]) for row in rows]
+    trained = {answer for answer, split in zip(answers, splits, strict=True) if split == "train"}
+    return splits, [n for n, answer in enumerate(answers) if splits[n] != "train" and answer in trained]
 
 
 MODELS = {"gpt3.5": "GPT3.5_answers_D", "internlm": "InternLM_answers"}

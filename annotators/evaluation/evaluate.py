@@ -6,7 +6,6 @@ mean.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -123,8 +122,8 @@ def evaluate(
     """All figures: ``overall`` (every row alike), ``mean_over_sources`` (every source alike), and by part.
 
     ``texts`` compares annotations as texts too, with BERTScore ``similarity`` of each row. ``overall``, ``sources``,
-    ``languages`` and ``splits`` hold what :func:`annotators.evaluation.metrics.summarise` returns, with ``evidence``
-    and ``texts``; ``mean_over_sources`` is {figure: {"value", "interval", "n_sources"}}; ``labels`` is by gold label;
+    ``languages`` and ``splits`` hold what :func:`annotators.evaluation.metrics.summarise` returns, and ``texts``;
+    ``mean_over_sources`` is {figure: {"value", "interval", "n_sources"}}; ``labels`` is by gold label;
     ``statuses`` counts the checked rows and why the others are not.
     """
 
@@ -133,7 +132,6 @@ def evaluate(
         chosen = None if similarity is None else [similarity[i] for i in numbers]
         groups = [r.group for r in some]
         figures = summarise(**_columns(some, answers), groups=groups, n_resamples=n_resamples, seed=seed)
-        figures |= {"evidence": evidence(some, answers)}
         return figures | ({"texts": text_figures([r.row for r in some], answers, chosen)} if texts else {})
 
     predicted = _columns(rows, judged)["predicted"]
@@ -154,40 +152,6 @@ def evaluate(
     }
 
 
-def evidence(rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotation]) -> dict[str, Any]:
-    """Recall and precision of the annotator's fragments against gold ones, in characters of the reference; means over
-    rows.
-
-    Only checked rows with gold fragments that are verbatim in the reference count; of several places of one fragment,
-    the one that is covered best. Precision is over rows with a prediction.
-    """
-    recalls: list[float] = []
-    precisions: list[float] = []
-    for r, answer in zip(rows, judged, strict=True):
-        reference = r.row["reference"]
-        pieces = [piece for piece in r.row.get("fragments") or [] if piece and piece in reference]
-        if not pieces or answer.status != "checked":
-            continue
-        covered = np.zeros(len(reference), dtype=bool)
-        for f in answer.fragments:
-            covered[f.start : f.end] = True
-        gold = np.zeros(len(reference), dtype=bool)
-        for piece in pieces:
-            places = [
-                found.start() for found in re.finditer(f"(?={re.escape(piece)})", reference)
-            ]  # overlapping ones too
-            best = int(np.argmax([covered[s : s + len(piece)].sum() for s in places]))
-            gold[places[best] : places[best] + len(piece)] = True
-        recalls.append(float(covered[gold].mean()))
-        if covered.any():
-            precisions.append(float(gold[covered].mean()))
-    return {
-        "n": len(recalls),
-        "recall": float(np.mean(recalls)) if recalls else None,
-        "precision": float(np.mean(precisions)) if precisions else None,
-    }
-
-
 def _by(rows: Sequence[LabelledSentence], key: Callable[[LabelledSentence], str]) -> dict[str, list[int]]:
     """Row numbers of each value of a key, the values in alphabetical order."""
     parts: dict[str, list[int]] = {}
@@ -198,16 +162,9 @@ def _by(rows: Sequence[LabelledSentence], key: Callable[[LabelledSentence], str]
 
 def _one_label(label: str, predicted: Sequence[str | None]) -> dict[str, Any]:
     """What became of the rows of one gold label; "unsupported" is right where it was called hallucinated."""
-    n = len(predicted)
-    hallucinated = sum(p in HALLUCINATED for p in predicted)
-    right = hallucinated if label == UNSUPPORTED else sum(p == label for p in predicted)
-    return {
-        "n": n,
-        "coverage": sum(p is not None for p in predicted) / n,
-        "recall": right / n,
-        "called_hallucinated": hallucinated / n,
-        "predicted": dict(sorted(Counter(p or "unchecked" for p in predicted).items())),
-    }
+    right = sum(p in HALLUCINATED if label == UNSUPPORTED else p == label for p in predicted)
+    became = dict(sorted(Counter(p or "unchecked" for p in predicted).items()))
+    return {"n": len(predicted), "recall": right / len(predicted), "predicted": became}
 
 
 def _mean_over_sources(
@@ -235,11 +192,10 @@ def compare(
     n_resamples: int = 1000, seed: int = 0,
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
     """first − second of each figure over the same draws: "overall", "language en", … → figure → difference."""
+    languages, splits = _by(rows, lambda r: r.language), _by(rows, lambda r: str(r.row.get("split") or ""))
     parts = {"overall": list(range(len(rows)))}
-    for name, key in (("language", lambda r: r.language), ("split", lambda r: str(r.row.get("split") or ""))):
-        values = {key(row) for row in rows} - {""}
-        if name == "split" or len(values) > 1:
-            parts |= {f"{name} {v}": [i for i, row in enumerate(rows) if key(row) == v] for v in sorted(values)}
+    parts |= {f"language {name}": numbers for name, numbers in languages.items() if len(languages) > 1}
+    parts |= {f"split {name}": numbers for name, numbers in splits.items() if name}
     out: dict[str, dict[str, Any]] = {}
     for part, numbers in parts.items():
         some = [rows[i] for i in numbers]

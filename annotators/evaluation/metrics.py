@@ -173,11 +173,10 @@ def four_way(gold: Ints, predicted: Ints) -> dict[str, Any]:
             }
             classes[label] = {**figures, "n": int(n), "n_predicted": int((predicted == code).sum())}
     present = [row for row in classes.values() if row["n"]]
-    f1 = [(row["n"] or 0, row["f1"] or 0.0) for row in present]
+    f1 = [row["f1"] or 0.0 for row in present]
     return {
         "accuracy": float((gold == predicted).mean()) if len(gold) else None,
-        "macro_f1": float(np.mean([value for _, value in f1])) if f1 else None,
-        "weighted_f1": sum(n * value for n, value in f1) / len(gold) if f1 else None,
+        "macro_f1": float(np.mean(f1)) if f1 else None,
         "balanced_accuracy_4way": float(np.mean([row["recall"] for row in present])) if len(present) > 1 else None,
         "classes": classes,
     }
@@ -257,17 +256,12 @@ def summarise(
 
     ``gold`` are ``LABELS`` or "unsupported", ``predicted`` is None where unchecked. ``two_way_only`` marks rows of
     supported/unsupported sources, whose "supported" enters no four-way figure. ``groups`` are drawn for the intervals;
-    by default each row is its own. ValueError where lengths differ, a gold label is unknown or a score no probability.
+    by default each row is its own. ValueError where a gold label is unknown or a score no probability.
     """
     n = len(gold)
     scores = list(scores) if scores is not None else [None] * n
     two_way_only = list(two_way_only) if two_way_only is not None else [False] * n
     groups = list(groups) if groups is not None else list(range(n))
-    lengths = {len(predicted), len(scores), len(two_way_only), len(groups)}
-    if lengths != {n}:
-        raise ValueError(
-            f"expected {n} predictions, scores, flags and groups, one per gold label; got {sorted(lengths)}"
-        )
     if unknown := sorted({str(label) for label in gold} - set(GOLD_LABELS)):
         raise ValueError(f"unknown gold labels {unknown}; expected {', '.join(GOLD_LABELS)}")
     if any(not 0 <= row[label] <= 1 for row in scores if row is not None for label in LABELS):
@@ -312,3 +306,40 @@ def _confusion(gold: Ints, predicted: Ints, rows: Sequence[str], columns: Sequen
     table = confusion_matrix(gold, predicted, labels=codes) if len(gold) else np.zeros((len(codes), len(codes)))
     names = (*columns, "unchecked")
     return {r: dict(zip(names, map(int, line), strict=True)) for r, line in zip(rows, table[:-1], strict=True)}
+
+
+# --- whole answers --------------------------------------------------------------------------------------------------
+
+
+def fact_score(answers: Sequence[Sequence[bool | None]], *, gamma: float = 10) -> float | None:
+    """FActScore in [0, 1]: the mean over answers of supported / judged facts, times exp(1 − γ / n) where n < γ.
+
+    An answer is its n facts: whether each is supported, None where it was not judged. Answers without a judged fact,
+    which abstain, are left out; None where all are. γ = 0 gives the mean without the length penalty. Source: Min et al.
+    2023, "FActScore", §3; the penalty is that of its program.
+    """
+    judged = ((len(facts), [fact for fact in facts if fact is not None]) for facts in answers)
+    scores = [np.mean(known) * min(1.0, np.exp(1 - gamma / n)) for n, known in judged if known]
+    return float(np.mean(scores)) if scores else None
+
+
+def detection(
+    made_up: Sequence[bool], called: Sequence[bool | None], support: Sequence[float], lengths: Sequence[int]
+) -> dict[str, float | None]:
+    """How well (n,) answers that are made up or not are told apart, beside what their lengths alone can do.
+
+    ``called`` is None where there was no verdict, which counts as wrong; F1 is of the made-up ones. ``support`` is any
+    score that is higher for true answers, NaN where there is none. Lengths get the threshold and the direction that are
+    best on these answers, so theirs is the most that length can explain.
+    """
+    gold, said, sizes = np.array(made_up, bool), np.array([bool(c) for c in called]), np.array(lengths)
+    labels, ones = [UNSUPPORTED if one else "supported" for one in made_up], np.ones(len(gold))
+    area, by_length = (two_way_statistics(labels, labels, support=x)["auc"](ones) for x in (support, lengths))
+    shares = [float(((sizes >= least) == gold).mean()) for least in {*lengths}]
+    right, positive = [c is not None and c == g for c, g in zip(called, made_up, strict=True)], gold.sum() + said.sum()
+    return {
+        "answer_accuracy": float(np.mean(right)), "answer_auc": area,
+        "answer_f1": float(2 * (gold & said).sum() / positive) if positive else None,
+        "length_accuracy": max(max(share, 1 - share) for share in shares),
+        "length_auc": None if by_length is None else max(by_length, 1 - by_length),
+    }  # fmt: skip

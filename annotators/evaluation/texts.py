@@ -15,16 +15,11 @@ from typing import Any
 from annotators.evaluation.anah import gold_edits
 from annotators.generative.tagged import write_tagged
 from annotators.records import LABELS, SentenceAnnotation
-from annotators.text import words as rouge
 from annotators.text.language import language_of_row
+from annotators.text.words import rouge_l, rouge_words
 
 PAPER_MODELS = {"en": "roberta-large", "zh": "bert-base-chinese"}
 """bert-score's own choices for the two languages, which the paper used."""
-
-
-def rouge_l(predicted: str, gold: str) -> float:
-    """F1 of the longest common subsequence of words, in [0, 1]; see ``annotators/text/words.py``."""
-    return rouge.rouge_l(rouge.rouge_words(gold))(rouge.rouge_words(predicted))
 
 
 def ngram_precision(fragments: Sequence[str], reference: str, n: int, language: str) -> float | None:
@@ -86,7 +81,7 @@ def text_figures(
     for row, annotation in zip(rows, judged, strict=True):
         gold, language = gold_text(row), language_of_row(row)
         if gold is not None:
-            rouges.append(rouge_l(predicted_text(annotation, language), gold))
+            rouges.append(rouge_l(rouge_words(gold))(rouge_words(predicted_text(annotation, language))))
         for n, values in precision.items():
             value = ngram_precision(written_fragments(annotation), row["reference"], n, language)
             values.extend([] if value is None else [value])
@@ -102,46 +97,29 @@ def bert_scores(
 ) -> tuple[list[float | None], dict[str, str]]:
     """BERTScore F1 of each row's annotation text, and the model of each language.
 
-    ``models`` is "paper" (roberta-large and bert-base-chinese), "packaged" (the MiniLM that comes with the toolkit;
-    English only), or a hub id or folder for all rows. ImportError where bert-score, OSError where a model is missing.
+    ``models`` is "paper" (roberta-large and bert-base-chinese) or "packaged" (the MiniLM that comes with the toolkit;
+    English only). A row that was not checked has 0, one without a gold text None. ImportError where bert-score,
+    OSError where a model is missing.
     """
-    try:
-        from bert_score import score
-    except ImportError as error:
-        raise ImportError("BERTScore needs bert-score: pip install 'hallucination-toolkit[bertscore]'") from error
+    from bert_score import score
+
     from engines.checkpoint import locate
 
-    out: list[float | None] = [None] * len(rows)  # 0 for a row that was not checked
+    out: list[float | None] = [None] * len(rows)
     names: dict[str, str] = {}
-    for language in sorted({language_of_row(row) for row in rows}):
-        if models == "packaged" and language == "zh":
-            continue  # MiniLM does not read Chinese
-        name = PAPER_MODELS.get(language, PAPER_MODELS["en"]) if models == "paper" else models
-        known = name == "packaged"
-        numbers = [i for i, row in enumerate(rows) if language_of_row(row) == language and gold_text(row) is not None]
-        if not numbers:
+    for language in ("en",) if models == "packaged" else tuple(PAPER_MODELS):
+        of = {i: text for i, row in enumerate(rows) if language_of_row(row) == language and (text := gold_text(row))}
+        if not of:
             continue
-        where = locate("packaged:minilm" if known else name)
-        layers = 6 if known else None if models == "paper" else _layers(where)
-        names[language] = "all-MiniLM-L6-v2 (packaged, layer 6)" if known else name
-        for i in numbers:
+        where, layers = (locate("packaged:minilm"), 6) if models == "packaged" else (PAPER_MODELS[language], None)
+        names[language] = "all-MiniLM-L6-v2 (packaged, layer 6)" if models == "packaged" else where
+        for i in of:
             out[i] = 0.0
-        if checked := [i for i in numbers if judged[i].label is not None]:
-            said = [predicted_text(judged[i], language) for i in checked]
-            gold = [gold_text(rows[i]) or "" for i in checked]
-            for i, value in zip(
-                checked, score(said, gold, model_type=where, num_layers=layers)[2].tolist(), strict=True
-            ):
+        if said := {i: predicted_text(judged[i], language) for i in of if judged[i].label is not None}:
+            found = score(list(said.values()), [of[i] for i in said], model_type=where, num_layers=layers)[2].tolist()
+            for i, value in zip(said, found, strict=True):
                 out[i] = float(value)
     return out, names
-
-
-def _layers(name: str) -> int | None:
-    """The last layer of a model that bert-score has no choice for; None leaves the choice to it."""
-    from bert_score.utils import model2layers
-    from transformers import AutoConfig
-
-    return None if name in model2layers else int(AutoConfig.from_pretrained(name).num_hidden_layers)
 
 
 def _mean(values: Sequence[float]) -> float | None:

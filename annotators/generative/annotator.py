@@ -17,7 +17,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from engines.embedding import Embedder
 
 
-VERSION = 3  # raised when the prompts' frame, the windows or the readers change: it is part of the fingerprint
+VERSION = 4  # raised when the prompts' frame, the windows or the readers change: it is part of the fingerprint
 MAX_CHARACTERS = 4000  # sentences of more characters are not judged ("too_long")
 NO_DOCUMENT = {"en": "(No document is given. Judge by what you know.)", "zh": "（没有文档，请依据你自己的知识判断。）"}
 """Shown in place of the reference of a record whose ``parametric`` is true, for evaluation without references."""
@@ -81,19 +81,11 @@ class GenerativeAnnotator(Annotator):
 
         mode = "answer" if options.together and options.window == "sentence" else options.window
         self._windows = Windows(mode, options.window_tokens, embeddings)
-        made_of: list[Any] = [VERSION, dict(engine.identity), prompts, options.protocol]
-        made_of += [TOP, options.window, options.max_retries, options.max_tokens, options.logprobs]
-        made_of += [options.without_evidence, options.schema]
+        made_of = [VERSION, TOP, dict(engine.identity), prompts, asdict(options) | {"templates": None}]
         if options.window != "whole":
             from engines.packaged import PACKAGED
 
-            made_of += [options.window_tokens, embedder.fingerprint if embedder else PACKAGED["minilm"].sha256]
-        if options.units:
-            made_of.append("units")
-        if options.max_retries or options.temperature:
-            made_of.append(options.seed)
-        if options.temperature:
-            made_of.append(f"temperature {options.temperature}")
+            made_of.append(embedder.fingerprint if embedder else PACKAGED["minilm"].sha256)
         self.fingerprint = hashlib.sha256(canonical(made_of).encode()).hexdigest()[:16]
 
     @classmethod

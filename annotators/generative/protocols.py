@@ -199,7 +199,7 @@ class Windows:
         long = sorted(r for r in references - self._indexes.keys() if len(r) > (self.tokens or budget_of(r)))
         if long:
             model = self._embedder()
-            self._indexes.update(zip(long, index_references(long, model.tokenize, (model,), self.tokens), strict=True))
+            self._indexes.update(zip(long, index_references(long, model.tokenize, model, self.tokens), strict=True))
         indexes = {r: index for r in references if (index := self._indexes.get(r)) is not None and not index.fits}
         own = [item.peers if self.mode == "answer" else (item.sentence,) for item in items]
         asked = zip(items, own, strict=True)

@@ -9,11 +9,14 @@ too slow for millions of pairs; Chinese texts are cut by jieba.
 from __future__ import annotations
 
 import re
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from importlib.util import find_spec, module_from_spec
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,6 +37,7 @@ MONTHS, NEGATIONS, FUNCTION_WORDS = (frozenset(_LISTS[n]) for n in ("months", "n
 NUMBER_WORDS, OPPOSITES = (dict(pair.split("=") for pair in _LISTS[n]) for n in ("number_words", "opposites"))
 
 # A signed or grouped number, a word with its apostrophe ("weren't"), or a sign that changes what a number means.
+_IMPORTING = Lock()
 _WORD = re.compile(r"(?:(?<![\w.,)])[-−](?=\d))?\d+(?:[.,:]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?|[%$€£¥]")
 
 
@@ -64,8 +68,17 @@ class Words:
 
 @lru_cache(maxsize=1)
 def _stemmer() -> Callable[[str], str]:
-    from nltk.stem.porter import PorterStemmer  # comes with rouge-score, needs no data
-
+    """The stemmer of nltk without the rest of nltk, which imports scikit-learn, pandas, scipy: a second or two."""
+    with _IMPORTING:
+        bare = [] if "nltk" in sys.modules else ["nltk", "nltk.stem"]
+        for name in bare:
+            if spec := find_spec(name):  # in order: the second is found by the path of the first
+                sys.modules[name] = module_from_spec(spec)
+        try:
+            from nltk.stem.porter import PorterStemmer  # comes with rouge-score, needs no data
+        finally:  # whoever imports nltk later gets all of it
+            for name in [name for name in sys.modules if bare and name.partition(".")[0] == "nltk"]:
+                del sys.modules[name]
     return lru_cache(maxsize=65_536)(PorterStemmer().stem)
 
 

@@ -195,7 +195,7 @@ class DiscriminativeAnnotator(Annotator):
         """What the verifier says of each sentence beside its best window, in order."""
         texts = [clean_text(sentence.text) for sentence in sentences]
         indexes = index_references(
-            [sentence.reference for sentence in sentences], self.verifier.tokenize, (), self.evidence_tokens
+            [sentence.reference for sentence in sentences], self.verifier.tokenize, None, self.evidence_tokens
         )
         found = self._read(sentences, texts, select(list(zip(indexes, texts, strict=True))))
         again = [
@@ -261,8 +261,8 @@ def unjudgeable(
         # An English sentence of a Chinese answer is judged; one of a French answer may be French that looks English.
         foreign = answer is not None and language_of(clean_text(answer)) not in {"en", "none", "zh", *languages}
         told, own = language_of(reference), language_of(sentence)
-        if own == "en" and told in OTHERS and len(sentence.split()) < MIN_WORDS:
-            own = told  # too short to be told from English
+        if own == "en" and told in OTHERS and ("en" not in languages or len(sentence.split()) < MIN_WORDS):
+            own = told  # too short, or too much like English, to be told from it
         if declared not in languages or foreign or not {told, own} <= {"none", *languages}:
             return "language_unsupported"
     return "too_long" if len(sentence.split()) > MAX_WORDS or len(sentence) > 8 * MAX_WORDS else None

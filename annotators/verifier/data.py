@@ -174,7 +174,7 @@ CORRECTED = ("expertqa", "factcheckgpt", "factcheckgpt_pair", "summedits")
 
 def windows(items: Sequence[tuple[str, str]], tokenize: Tokenize, budget: int) -> list[tuple[str, ...]]:
     """For each (reference, clean sentence) the passages that judging reads first, clean, within ``budget`` tokens."""
-    indexes = index_references([reference for reference, _ in items], tokenize, (), budget)
+    indexes = index_references([reference for reference, _ in items], tokenize, None, budget)
     found = select([(index, sentence) for index, (_, sentence) in zip(indexes, items, strict=True)])
     return [tuple(clean_text(passage.text) for passage in window.passages) for window in found]
 

@@ -38,6 +38,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.count("--max-characters", "A question or an answer has at most N characters (%(default)s).", 50_000)
     parser.count("--max-reference", "A reference has at most N characters (%(default)s).", 500_000)
     parser.count("--max-records", "An uploaded file has at most N records (%(default)s).", 1_000)
+    text = "Visitors may add documents of public web addresses, also where others reach the page; on loopback they may."
+    parser.flag("--fetch", text)
     parser.set_defaults(run=run)
 
 
@@ -72,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     except Refusal as error:
         raise UsageError(str(error)) from error
     shelf.warm()
-    page = build(Service(shelf, limits))
+    page = build(Service(shelf, limits, fetch=private or args.fetch))
     try:
         launch(page, limits, host=args.host, port=args.port, auth=people, share=args.share)
     except OSError as error:

@@ -73,7 +73,7 @@ HEADINGS = {
 LEGEND = (
     "Balanced accuracy, AUC, ECE: supported against hallucinated, gold no_fact left out. "
     "Accuracy, macro-F1: four labels. Unchecked rows count as wrong; AUC and ECE leave them out. "
-    "Evidence: recall of the gold fragments' characters. [95 % interval over groups of rows] – = none."
+    "[95 % interval over groups of rows] – = none."
 )
 TEXTS = {
     "rouge_l": "ROUGE-L", "bert_score": "BERTScore", "fragment_precision_3": "3-gram precision",
@@ -105,8 +105,8 @@ def add_parser(subparsers: Subparsers) -> None:
     text = "A generative annotator is asked in a wording that it was not trained on."
     parser.flag("--disturbed-prompts", text)
     parser.flag("--texts", "Annotations are also compared as texts: ROUGE-L, n-gram precision.")
-    text = "With --texts, BERTScore is computed too, by packaged, paper, a hub id or a folder."
-    parser.option("--bertscore", text, "MODEL")
+    text = "With --texts, BERTScore is computed too: by the paper's models, or by the packaged one."
+    parser.option("--bertscore", text, choices=("paper", "packaged"))
     parser.file("--judgements", "What was said of each row goes here, as JSON Lines.")
     parser.max_failed()
     parser.generative(seed=False, protocols=("official",))
@@ -399,24 +399,22 @@ def figures_table(result: Mapping[str, Any], *, wide: bool) -> Any:
     """The figures of all rows and of each part, with intervals where there is room."""
     run, means = result["run"], result["mean_over_sources"]
     title = f"{run['annotator']['name']}, fold {run['fold']}, {result['overall']['n']} rows"
-    shown = table(("rows", "n", *HEADINGS.values(), "evidence"), (), right=True, title=plain(title))
+    shown = table(("rows", "n", *HEADINGS.values()), (), right=True, title=plain(title))
 
-    def add(name: str, n: str, values: Mapping[str, Any], intervals: Mapping[str, Any], recall: float | None) -> None:
+    def add(name: str, n: str, values: Mapping[str, Any], intervals: Mapping[str, Any]) -> None:
         cells = []
         for key in HEADINGS:
             limits = intervals.get(key) if wide and values[key] is not None else None
             cells.append(figure(values[key]) + (f" \\[{limits[0]:.3f}, {limits[1]:.3f}]" if limits else ""))
-        shown.add_row(plain(name), n, *cells, figure(recall), end_section=not n)
+        shown.add_row(plain(name), n, *cells, end_section=not n)
 
-    def add_part(name: str, part: Mapping[str, Any]) -> None:
-        add(name, str(part["n"]), part, part["intervals"], part["evidence"]["recall"])
-
-    add_part("all", result["overall"])
+    overall = result["overall"]
+    add("all", str(overall["n"]), overall, overall["intervals"])
     values, intervals = ({k: mean[what] for k, mean in means.items()} for what in ("value", "interval"))
-    add(f"mean of {len(result['sources'])} sources", "", values, intervals, None)
+    add(f"mean of {len(result['sources'])} sources", "", values, intervals)
     for name, part in {**result["sources"], **_parts(result)}.items():
         if len(result["languages"]) > 1 or not name.startswith("language "):  # one language says what all rows say
-            add_part(name, part)
+            add(name, str(part["n"]), part, part["intervals"])
     return shown
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from itertools import tee
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -283,14 +284,13 @@ def tell_cost(annotator: Annotator, records: Iterable[Mapping[str, Any]], *, giv
     """
     from annotators.generative.annotator import GenerativeAnnotator
 
-    which, records = "", list(records)
+    which = ""
     if isinstance(annotator, CascadeAnnotator):
         annotator = annotator.second
         which = f", if all sentences go on to {annotator.name}"
-    for one in annotator.asks or (annotator,):
-        if not isinstance(one, GenerativeAnnotator):
-            continue
-        requests, prompts, replies = one.foreseen(records, given=given)
+    asked = [one for one in annotator.asks or (annotator,) if isinstance(one, GenerativeAnnotator)]
+    for one, some in zip(asked, tee(records, len(asked)), strict=True):
+        requests, prompts, replies = one.foreseen(some, given=given)
         cost = METER.foreseen(prompts, replies)
         say(f"{requests:,} requests or more: {cost} for these{which} (fewer where replies are in the cache)")
 

@@ -21,6 +21,7 @@ from engines.types import EngineError
 from engines.usage import METER
 from mitigate.cli.options import Subparsers, add_command, check_costs, cost_words, print_json
 from mitigate.io import FAILED, OutputError, UsageError, say
+from mitigate.report.terminal import console, plain, table
 
 EXIT_CODES = (
     "The exit code is 0 when all is done, 1 after a failure, 2 for wrong usage, 3 when input lines were rejected, and "
@@ -109,7 +110,7 @@ def run(args: argparse.Namespace, *, program: str, tasks: tuple[str, ...], annot
 
 
 def print_recipes(args: argparse.Namespace) -> int:
-    """One line a recipe: name, what it does, hardware and minutes."""
+    """A table of the recipes: name, what it does, hardware and minutes."""
     from mitigate.recipes.config import list_recipes, read_yaml, recipes_folder
 
     folder = recipes_folder()
@@ -117,8 +118,11 @@ def print_recipes(args: argparse.Namespace) -> int:
     if args.json:
         print_json({name: {k: row.get(k) for k in ("about", "hardware", "minutes")} for name, row in rows.items()})
         return 0
-    width = max(map(len, rows), default=0)
+    cells = []
     for name, row in rows.items():
-        time = "time not measured" if row.get("minutes") is None else f"{row['minutes']:g} min"
-        print(f"{name:<{width}}  {row.get('about', '')}  [{row.get('hardware', '')}; {time}]")
+        time = "not measured" if row.get("minutes") is None else f"{row['minutes']:g} min"
+        cells.append([plain(text) for text in (name, row.get("about", ""), row.get("hardware", ""), time)])
+    shown = table(("recipe", "what it does", "needs", "takes"), cells, box=None, pad_edge=False)
+    shown.columns[0].no_wrap = True
+    console(250).print(shown)  # in a pipe one line each
     return 0

@@ -19,7 +19,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from annotators.base import engine_in
+from annotators.base import engine_in, parts_of
 from annotators.records import failed_share
 from engines.types import EngineError
 from mitigate.dataset import questions, sources
@@ -48,6 +48,10 @@ def check(options: Options) -> None:
     }
     if options.engine is None and (without := [name for name, stage in asked.items() if stage.engine is None]):
         raise UsageError(f"{', '.join(without)}: no engine; give each one, or `engine:` for all")
+    try:
+        parts_of(options.annotator)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
     own = options.annotator_options
     if not check_generative(options.annotator, own, "annotator_options") and own:
         raise UsageError(f"annotator_options: for generative:KIND:MODEL[@BASE_URL] only, not {options.annotator}")
@@ -114,11 +118,13 @@ def run(options: Options, folder: RunFolder) -> int:
     A run that an error ended goes on from there. Raises EngineError: too many judgements failed.
     """
     build = Build(options, folder.path)
-    _read(build)
-    name = _answers(build, _questions(build, _references(build)))
     generative = engine_in(options.annotator) is not None  # its replies belong to those of the run
     more = {"cache": folder / CACHE, **options.annotator_options} if generative else {}
     annotator = cache(lambda: open_annotator(options.annotator, more, "annotator"))  # only where there is work for it
+    if not generative and not build.file("11_annotated").is_file():
+        annotator()  # a wrong name is told before anything is asked
+    _read(build)
+    name = _answers(build, _questions(build, _references(build)))
     name = build.stage(name, "11_annotated", lambda rows: [one.to_dict() for one in annotator().annotate_batch(rows)])
     records = read_rows(build.file(name))
     if options.review:

@@ -14,7 +14,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import takewhile
 from threading import Event
-from time import sleep
+from time import perf_counter, sleep
 from typing import Any
 
 import gradio as gr
@@ -27,14 +27,25 @@ from engines import Chat, Engine, EngineError, Sampling
 from engines.types import check_asked
 from mitigate.demo import parts
 from mitigate.demo.limits import Refusal
-from mitigate.demo.service import BEAT, Service, Step, heard, threads
-from mitigate.inference.correct import Change, Corrected, apply, best_of, correct, fenced, with_engine
+from mitigate.demo.service import BEAT, SMOLLM2, Service, Step, heard, on_server, threads
+from mitigate.inference.correct import Change, Corrected, apply, correct, fenced, standing, with_engine
 from mitigate.io import counted
-from mitigate.report.totals import UNSURE, Totals, one_line
+from mitigate.report.totals import UNSURE, Record, Totals, one_line
 
-TOKENS, DRAWN, TEMPERATURE = 300, 4, 0.8
-READ = 1_000  # tokens of a document that the model is given
-BEST, REWRITE, DELETE = f"best of {DRAWN} more answers", "write flagged sentences anew", "delete what stays flagged"
+TOKENS, SENTENCES = 150, 5  # of one answer, at most: a small model may go on for ever
+DRAWN, TEMPERATURE = 4, 0.8
+READ, READ_BY_SERVER = 600, 4_000  # tokens of a document that a model is given, on this machine and behind a server
+AT_ONCE, PATIENCE = 2, 15.0  # answers drawn together on this machine; seconds after which no more are drawn
+PRESETS = {  # what fills the box of the model, to be changed there
+    "SmolLM2, on this machine": SMOLLM2,
+    "Ollama": "openai:llama3.2@http://127.0.0.1:11434/v1",
+    "LM Studio": "openai:MODEL@http://127.0.0.1:1234/v1",
+    "vLLM": "openai:MODEL@http://127.0.0.1:8000/v1",
+    "OpenAI, key in OPENAI_API_KEY": "openai:gpt-4o-mini",
+    "A model of the hub": "transformers:Qwen/Qwen2.5-0.5B-Instruct",
+}
+BEST = f"best of up to {DRAWN} more answers"
+REWRITE, DELETE = "write flagged sentences anew", "delete what stays flagged"
 ASKING = parts.empty("Asking …", "The answer is shown as it is written.")
 NOTHING = parts.empty("An answer appears here while it is written.", "Ask something, best about a document.")
 
@@ -47,14 +58,25 @@ def chat_of(question: str, document: str) -> Chat:
     return [{"role": "user", "content": f"{told}\n\n{fenced(document, 'document')}\n\n{question}"}]
 
 
-def passages(service: Service, question: str, document: str) -> str:
-    """What of a document bears on a question: a small model on a small machine can't read a long one in time."""
-    if len(document) < READ:  # and so fewer tokens
+def passages(service: Service, question: str, document: str, most: int = READ) -> str:
+    """What of a document bears on a question, ``most`` tokens of it: a small machine can't read a long one in time."""
+    if len(document) < most:  # and so fewer tokens
         return document
-    with service.shelf.lock("embedder"):
-        (index,) = index_references([document], service.shelf.embedder.tokenize, (), READ)
+    with service.shelf.lock("passages"):
+        (index,) = index_references([document], service.shelf.tokenize, None, most)
         (window,) = select([(index, question)])
     return window.joined(" […] ")
+
+
+def reading(service: Service, model: Engine, question: str, document: str) -> Chat:
+    """The chat that asks a model a question, with as much of the document as it reads in time."""
+    return chat_of(question, passages(service, question, document, READ_BY_SERVER if on_server(model) else READ))
+
+
+def opening(text: str) -> str:
+    """The first sentences of an answer, SENTENCES at most."""
+    spans = split_sentences(text)[:SENTENCES]
+    return text[: spans[-1][1]] if spans else ""
 
 
 def stream(engine: Any, chat: Chat) -> Generator[str, None, None]:
@@ -78,10 +100,13 @@ def answered(service: Service, question: str, document: str, engine: str, annota
     stop, written = Event(), list[str]()
 
     def write(model: Engine) -> None:
-        chat = chat_of(question, passages(service, question, document))
+        chat = reading(service, model, question, document)
         with service.shelf.turn(model), closing(stream(model, chat)) as pieces:
             for piece in takewhile(lambda _: not stop.is_set(), () if stop.is_set() else pieces):
                 written.append(piece)
+                if len(split_sentences("".join(written))) > SENTENCES:
+                    written[:] = [opening("".join(written))]
+                    break
 
     with ExitStack() as at_end:
         pool = at_end.enter_context(threads(2))
@@ -111,6 +136,13 @@ def answered(service: Service, question: str, document: str, engine: str, annota
         yield judge.annotation(record, judged).to_dict(), []
 
 
+def rank(record: Record) -> tuple[float, ...]:
+    """What `mitigate best-of` ranks an annotated answer by, lower is better; what was not judged stands last."""
+    place = ("text", "start", "end", "status", "label", "scores")
+    found = standing([SentenceAnnotation(*(s[k] for k in place)) for s in record["sentences"]])
+    return (1.0,) if found is None else (0.0, *found)
+
+
 @dataclass(frozen=True)
 class Better:
     """What was made of an answer: the chosen one of so many ``answers``, with its edits."""
@@ -133,20 +165,28 @@ def better(
     given = {name: before[name] for name in ("question", "reference")}
 
     def work(model: Engine, judge: Annotator) -> Better:
-        texts = [before["answer"]]
-        if BEST in ways:
-            sampling = Sampling(max_tokens=TOKENS, temperature=TEMPERATURE, n=DRAWN)
-            chat = chat_of(given["question"], passages(service, given["question"], given["reference"]))
+        end, each, answers = perf_counter() + PATIENCE, DRAWN if on_server(model) else AT_ONCE, [before]
+        if before["annotator"]["fingerprint"] != judge.fingerprint:  # another was chosen since
+            with service.shelf.turn(judge):
+                answers = [judge.annotate_batch([{**given, "answer": before["answer"]}])[0].to_dict()]
+        sampling = Sampling(max_tokens=TOKENS, temperature=TEMPERATURE, n=each)
+        chat = reading(service, model, given["question"], given["reference"])
+        for _ in range(0, DRAWN if BEST in ways else 0, each):
+            labels = {s["label"] for s in min(answers, key=rank)["sentences"]}
+            if perf_counter() > end or labels - {"no_fact"} == {"supported"}:
+                break
             with service.shelf.turn(model):
                 results = model.chat([chat], sampling)
                 check_asked(results)
-            texts += [text for text in results[0].texts if text.strip()]
+            drawn = [{**given, "answer": text} for text in map(opening, results[0].texts) if text]
+            with service.shelf.turn(judge):
+                answers += [one.to_dict() for one in judge.annotate_batch(drawn)]
+        chosen = min(range(len(answers)), key=lambda i: rank(answers[i]))
         with service.shelf.turn(judge), service.shelf.turn(model):
-            chosen = best_of(judge.annotate_batch([{**given, "answer": text} for text in texts])) or 0
             rewrite = with_engine(model) if REWRITE in ways else None
-            record = {**given, "answer": texts[chosen]}
+            record = {**given, "answer": answers[chosen]["answer"]}
             (mended,) = correct([record], judge, regenerate=rewrite, delete=DELETE in ways)
-        return Better(before, mended, len(texts), chosen)
+        return Better(before, mended, len(answers), chosen)
 
     with threads(1) as pool:
         model = yield from heard(pool.submit(service.shelf.engine, engine))
@@ -197,17 +237,22 @@ def mend_tab(service: Service) -> None:
             info="KIND:MODEL[@BASE_URL]" if shelf.open_choice else None, min_width=220, elem_id="ask-engine",
         )  # fmt: skip
         annotator = parts.annotator_box(shelf)
+    if shelf.open_choice:
+        gr.Examples(
+            [[text] for text in PRESETS.values()], [engine], label="Models: pick one, and change its name in the box",
+            example_labels=[*PRESETS], cache_examples=False, api_visibility="private",
+        )  # fmt: skip
     document = gr.Textbox(label="Document (none: nothing can be checked)", lines=6, max_lines=9, elem_id="ask-document")
     boxes = [question, document]
     parts.offer_examples(boxes, "question", "reference")
     with gr.Row(elem_classes="mt-actions"):
         ask = gr.Button("Ask", variant="primary", scale=0, elem_id="ask", elem_classes="mt-run")
         stop = gr.Button("Stop", scale=0, interactive=False, elem_id="ask-stop", elem_classes="mt-stop")
-        parts.documents_button(document, service.limits)
-    result = parts.views(NOTHING, "asked")
+        parts.documents_boxes(document, service)
     with gr.Row(elem_classes="mt-actions", visible=False) as row:
         ways = gr.CheckboxGroup([BEST, REWRITE, DELETE], value=[BEST, REWRITE], label="How", scale=4, elem_id="ways")
         mend = gr.Button("Make it better", variant="primary", scale=0, elem_id="mend")
+    result = parts.views(NOTHING, "asked")
     mended = parts.views("", "mended")
     edits = gr.CheckboxGroup([], label="Edits: take the tick off to reject one", visible=False, elem_id="edits")
     final = gr.Textbox(label="Answer to use", visible=False, buttons=["copy"], lines=3, elem_id="final")

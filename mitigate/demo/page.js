@@ -36,8 +36,6 @@ function refresh() {
   if (now !== run) element.closest('.block').classList.remove('stale');
   if (now && now !== run) element.scrollIntoView({ block: 'start', behavior: 'smooth' });
   run = now;
-  for (const box of document.querySelectorAll('.search-input')) box.ariaLabel = box.title; // Gradio gives it no name
-  for (const box of document.querySelectorAll('.upload-container')) box.ariaLabel = null; // and this one another than it shows
   views().forEach((view, place) => {
     const kept = chosen.get(place);
     if (kept && kept.run === view.dataset.run) show(view, kept.index, false);
@@ -75,9 +73,16 @@ element.addEventListener('keydown', (event) => {
   event.preventDefault();
 });
 
+function named() { // what a screen reader says of parts that Gradio draws when their tab is first opened
+  for (const box of document.querySelectorAll('.search-input:not([aria-label])')) box.ariaLabel = box.title;
+  for (const box of document.querySelectorAll('.upload-container[aria-label]')) box.ariaLabel = null; // not what it shows
+}
+
 // Ctrl+Enter presses the tab's main button, Esc its Stop button or closes the card.
 if (!document.body.dataset.mtKeys) {
   document.body.dataset.mtKeys = 'on';
+  new MutationObserver(named).observe(document.body, { childList: true, subtree: true });
+  window.addEventListener('hashchange', () => location.reload()); // another link was pasted over this one
   document.addEventListener('keydown', (event) => {
     const seen = (name) => Array.from(document.querySelectorAll(name)).find((e) => e.offsetParent && !e.disabled);
     if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) seen('.mt-run')?.click();

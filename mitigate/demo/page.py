@@ -24,13 +24,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from annotators.base import Annotator
-from annotators.records import LABELS, SentenceAnnotation
+from annotators.records import LABELS
 from annotators.verifier.annotator import SHIPPED
 from mitigate.demo import parts
 from mitigate.demo.limits import Limits, Refusal, private_folder, problems_of, read_uploaded, work_folder
-from mitigate.demo.mend import mend_tab
+from mitigate.demo.mend import mend_tab, rank
 from mitigate.demo.service import STEP_SECONDS, Service, Step, at_thresholds, heard, threads
-from mitigate.inference.correct import standing
 from mitigate.io import counted, dump_line, read_rows, rejected_row, without_results
 from mitigate.report.html import STYLE, bar, escape, table, write_page
 from mitigate.report.totals import KINDS, STATES, Totals, kind_of, one_line, verdict
@@ -65,7 +64,7 @@ THRESHOLDS = {CALIBRATED: None, "decide all": (0.5, 0.5), "only where sure": (0.
 KEPT, KEPT_CHARACTERS = 10, 20_000  # inputs that the browser remembers, and the longest of them
 # A link holds the texts behind "#", which a browser sends to nobody.
 TO_LINK = """(...texts) => {
-  location.hash = encodeURIComponent(JSON.stringify(texts));
+  history.replaceState(null, '', '#' + encodeURIComponent(JSON.stringify(texts)));
   navigator.clipboard?.writeText(location.href).catch(() => {});
 }"""
 FROM_LINK = """(...texts) => {
@@ -82,7 +81,7 @@ def build(service: Service) -> gr.Blocks:
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(600, 7200)) as page:
         gr.HTML(HEAD, apply_default_css=False, elem_classes="mt")
         with gr.Tab("Annotate", id="annotate"):
-            annotate_tab(service)
+            annotate_tab(service, page)
         with gr.Tab("Mitigate", id="mitigate"):
             mend_tab(service)
         with gr.Tab("Compare", id="compare"):
@@ -111,8 +110,8 @@ def _endpoint(service: Service) -> None:
 # --- the tab that annotates one answer ------------------------------------------------------------------------------
 
 
-def annotate_tab(service: Service) -> None:
-    """Build the tab that annotates one answer, inside a Blocks context."""
+def annotate_tab(service: Service, page: gr.Blocks) -> None:
+    """Build the tab that annotates one answer, inside the context of the page."""
     with gr.Accordion("Source and answer", open=True, elem_id="inputs") as inputs:
         with gr.Row(equal_height=True):
             question = gr.Textbox(label="Question (optional)", max_lines=3, scale=3, min_width=220, elem_id="question")
@@ -130,7 +129,7 @@ def annotate_tab(service: Service) -> None:
     with gr.Row(elem_classes="mt-actions"):
         run = gr.Button("Annotate", variant="primary", elem_id="annotate", elem_classes="mt-run", scale=0)
         stop = gr.Button("Stop", elem_id="stop", elem_classes="mt-stop", scale=0, interactive=False)
-        parts.documents_button(reference, service.limits)
+        parts.documents_boxes(reference, service)
         save = gr.DownloadButton("Download JSON", scale=0, interactive=False, elem_id="save")
         link = gr.Button("Copy a link", scale=0, elem_id="link")
         labels = gr.DownloadButton("My labels", scale=0, visible=False, elem_id="labels")
@@ -211,7 +210,7 @@ def annotate_tab(service: Service) -> None:
     result.select(disagree, [shown, kept_labels], [kept_labels], **parts.QUICK)
     gr.on(None, offered, kept_labels, labels, **parts.QUICK)  # at the start, too
     gr.on(None, remembered, history, earlier, **parts.QUICK)
-    gr.on(None, None, boxes, boxes, js=FROM_LINK, **parts.QUICK)
+    page.load(None, boxes, boxes, js=FROM_LINK, **parts.QUICK)  # gr.on would run at each change, too, and undo it
     link.click(None, boxes, None, js=TO_LINK, **parts.QUICK)
     earlier.input(
         lambda number, rows: rows[number] if number is not None and number < len(rows) else [gr.skip()] * 3,
@@ -304,7 +303,7 @@ def batch_tab(service: Service) -> None:
     numbers: list[Literal["number"]] = ["number"] * len(KINDS)
     records = gr.Dataframe(
         headers=list(COLUMNS), datatype=["number", "str", *numbers], interactive=False, visible=False,
-        show_search="search", max_height=420, wrap=True, label="Records; a click opens one", elem_id="batch-records",
+        show_search="filter", max_height=420, wrap=True, label="Records; a click opens one", elem_id="batch-records",
         column_widths=[90, 260, *[130] * len(KINDS)],  # wide enough for the headers, also on a phone
     )  # fmt: skip
     opened = parts.views("", "batch-opened")
@@ -395,7 +394,7 @@ def compare_tab(service: Service) -> None:
     with gr.Row(elem_classes="mt-actions"):
         run = gr.Button("Compare", variant="primary", elem_id="compare", elem_classes="mt-run", scale=0)
         stop = gr.Button("Stop", scale=0, interactive=False, elem_id="compare-stop", elem_classes="mt-stop")
-        parts.documents_button(reference, service.limits)
+        parts.documents_boxes(reference, service)
         fill = gr.Button(f"Example: {example['label']}", scale=0)
     result = parts.views(NO_PAIR, "compared")
     kept = gr.State(None, time_to_live=parts.KEPT_SECONDS)  # Compared
@@ -443,24 +442,19 @@ def compare_view(
     """
     judged = [Totals.of([steps[i][0]] if i in steps else []) for i in range(len(answers))]
 
-    def rank(i: int) -> tuple[float, ...]:
-        """As `mitigate best-of` chooses; what is not judged to its end, or can't be, stands behind the others."""
-        record, waiting = steps.get(i, ({"sentences": []}, ()))
-        place = ("text", "start", "end", "status", "label", "scores")
-        found = None if waiting else standing([SentenceAnnotation(*(s[k] for k in place)) for s in record["sentences"]])
-        return (1.0,) if found is None else (0.0, *found)
-
     def told(i: int) -> str:
         done = i in steps and not steps[i][1]
         return verdict(judged[i]) if done or judged[i].sentences else "not judged" + ("" if stopped else " yet")
 
+    ended = {i: record for i, (record, waiting) in steps.items() if not waiting}
+    order = sorted(range(len(answers)), key=lambda i: rank(ended.get(i, {"sentences": []})))
     cells = [
         f'<b><bdi>{escape(name)}</bdi></b><div class="text" dir="auto">{escape(one_line(text, 300))}</div>'
         for name, text in answers
     ]
     every = Totals.of(record for record, _ in steps.values())
     decided = every.factual and not every.undecided
-    rows = table(("answer", "verdict"), ((cells[i], told(i)) for i in sorted(range(len(answers)), key=rank)))
+    rows = table(("answer", "verdict"), ((cells[i], told(i)) for i in order))
     ranked = parts.pane("Answers, the best first", rows + (below if decided else ""))
     views = "".join(
         f'<div class="stack"><h2><bdi>{escape(answers[i][0])}</bdi></h2>'

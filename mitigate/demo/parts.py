@@ -7,7 +7,7 @@ be chosen; ``page.js`` then shows its card and marks its evidence.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from annotators.base import Annotator
 from annotators.operating import FILE, Calibration
 from annotators.verifier.annotator import SHIPPED
 from mitigate.demo.limits import DOCUMENTS, Limits, Refusal, read_document
-from mitigate.demo.service import Shelf
+from mitigate.demo.service import Service, Shelf
+from mitigate.demo.web import read_address
 from mitigate.io import counted
 from mitigate.report import html
 from mitigate.report.totals import HALLUCINATED, LABELS, NOT_CHECKED, STATES, Record, Totals, kind_of, percent, verdict
@@ -88,21 +89,37 @@ def marks_stale(boxes: Sequence[Any], name: str) -> None:
     gr.on([box.change for box in boxes], None, js=script, api_visibility="private")
 
 
-def documents_button(reference: gr.Textbox, limits: Limits) -> None:
-    """A button whose documents join the reference, one behind the other, and a notice of what is wrong with one."""
+def documents_boxes(reference: gr.Textbox, service: Service) -> None:
+    """A button, and a box of web addresses where the service fetches them: documents join the reference in turn.
+
+    A notice says what is wrong with one.
+    """
+    limits = service.limits
     button = gr.UploadButton("Add documents", file_types=[*DOCUMENTS], file_count="multiple", scale=0)
+    address = gr.Textbox(
+        label="Web address", placeholder="Web address, then Enter", max_lines=1, container=False, scale=1,
+        min_width=180, visible=service.fetch, elem_classes="mt-address",
+    )  # fmt: skip
     told = gr.HTML("", apply_default_css=False, elem_classes="mt mt-wrong")
 
-    def joined(paths: list[str], before: str) -> dict[Any, Any]:
+    def joined(before: str, read: Callable[[], list[str]]) -> dict[Any, Any]:
         try:
-            texts = [read_document(Path(path), limits) for path in paths]
-            whole = "\n\n".join([*filter(None, [before.strip()]), *texts])
+            whole = "\n\n".join([*filter(None, [before.strip()]), *read()])
             limits.check(reference=whole)
         except Refusal as error:
             return {told: notice(str(error))}
-        return {reference: whole, told: ""}
+        return {reference: whole, told: "", address: ""}
 
-    button.upload(joined, [button, reference], [reference, told], **QUICK)
+    def from_files(paths: list[str], before: str) -> dict[Any, Any]:
+        return joined(before, lambda: [read_document(Path(path), limits) for path in paths])
+
+    def from_web(url: str, before: str) -> dict[Any, Any]:
+        return joined(before, lambda: [read_address(url, limits)])
+
+    outputs = [reference, told, address]
+    button.upload(from_files, [button, reference], outputs, **QUICK)
+    if service.fetch:  # without, nobody can call it either
+        address.submit(from_web, [address, reference], outputs, **{**QUICK, "show_progress": "full"})
 
 
 def notice(message: str) -> str:

@@ -13,20 +13,20 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext, suppress
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from annotators import load_annotator
 from annotators.base import Annotator
 from annotators.operating import OperatingPoint
 from annotators.records import HALLUCINATED, Annotation, SentenceAnnotation, coverage, hallucination_rate
+from annotators.retrieval import Tokenize
 from annotators.text.sentences import split_sentences
 from engines import Engine, load_engine
+from engines.checkpoint import locate
+from engines.embedding import tokenize
 from mitigate.demo.limits import Limits, Refusal, detail
-
-if TYPE_CHECKING:
-    from engines.embedding import Embedder
 
 KEPT = 2  # annotators in memory; the one that was used longest ago goes first
 BEAT = 0.3  # seconds
@@ -96,15 +96,16 @@ class Shelf:
                 raise Refusal(f"{model.name!r} failed: {detail(error)}") from error
 
     def lock(self, name: str) -> threading.Lock:
-        """What to hold while a model works: one lock for each annotator (by its name) and for "embedder"."""
+        """What to hold while a model works: one lock for each annotator (by its name) and for "passages"."""
         return self._turns.setdefault(name, threading.Lock())
 
     @cached_property
-    def embedder(self) -> Embedder:
-        """The packaged sentence embeddings."""
-        from engines.embedding import Embedder
+    def tokenize(self) -> Tokenize:
+        """How passages are measured: in tokens of the packaged MiniLM, whose weights are not needed for it."""
+        from transformers import AutoTokenizer
 
-        return Embedder(dtype="float32")
+        tokenizer = AutoTokenizer.from_pretrained(locate("packaged:minilm"))
+        return partial(tokenize, tokenizer)
 
     def warm(self) -> None:
         """Load the default annotator in the background, so that the first call waits less."""
@@ -166,11 +167,15 @@ def threads(most: int) -> Iterator[ThreadPoolExecutor]:
 
 
 class Service:
-    """What the tabs and the endpoints call; every call checks its input first."""
+    """What the tabs and the endpoints call; every call checks its input first.
 
-    def __init__(self, shelf: Shelf, limits: Limits) -> None:
+    With ``fetch`` visitors may have documents fetched from web addresses, by this process.
+    """
+
+    def __init__(self, shelf: Shelf, limits: Limits, *, fetch: bool = False) -> None:
         self.shelf = shelf
         self.limits = limits
+        self.fetch = fetch
 
     def annotate_stepwise(
         self, question: str | None, reference: str | None, answer: str | None, annotator: str | None

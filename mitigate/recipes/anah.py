@@ -5,11 +5,12 @@ published checkpoint may have been trained on some of them. A row without an ann
 Agreement is of the sentences that the annotator gave a verdict on; how many these are is the last column. Writes the
 splits, table.jsonl with a line for each row that is finished, and judged.ROW.jsonl: what was said of each sentence, for
 `mitigate stats --agreement`, or in the form of ANAH-v2's program, whose sentences without a verdict count as right;
-here they are left out.
+here they are left out. An answer of HaluEval or HalluQA without a verdict counts as wrong.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -21,9 +22,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from annotators.base import engine_in
-from annotators.records import HALLUCINATED, LABELS
+from annotators.evaluation.metrics import detection, fact_score, supported_score
+from annotators.generative.tagged import neutral
+from annotators.records import HALLUCINATED, LABELS, Annotation
+from engines.types import Sampling, check_asked
 from mitigate.io import Problem, Record, UsageError, check_texts, counted, progress, shown
-from mitigate.models import check_generative, open_annotator, refuse_failures
+from mitigate.models import EngineName, check_generative, open_annotator, open_engine, refuse_failures
 from mitigate.recipes.annotator_training import Data, load_sentences, load_splits
 from mitigate.recipes.config import Recipe, Section
 from mitigate.recipes.data import read_good
@@ -37,17 +41,37 @@ COUNTED = {
     "after_some": "P(H, some before)", "after_none": "P(H, none before)",
 }  # fmt: skip
 SCORED = {name: name for name in ("ok", "nofact", "contradictory", "unverifiable", "score")}
+FACTS = {"factscore": "FActScore", "fact_precision": "without penalty", "answered": "answered"}
+DETECTED = {
+    "answer_accuracy": "ACC", "answer_f1": "F1", "answer_auc": "AUC", "length_accuracy": "ACC by length",
+    "length_auc": "AUC by length",
+}  # fmt: skip
 ASKED = {"annotator", "options", "without_reference"}
+RESPONSES = {"annotator", "options", "responses"}
 KINDS: tuple[tuple[Mapping[str, str], set[str]], ...] = (
     (JUDGED, ASKED),  # what annotators are worth: Tables 5 to 8
     (AGREED, ASKED),  # agreement with people: Table 3
     (COUNTED, {"language", "source"}),  # what the data hold: Tables 2 and 4, §2.5
-    (SCORED, {"annotator", "options", "responses"}),  # how much models make up: ANAH-v2's evaluation of responses
+    (SCORED, RESPONSES),  # how much models make up: ANAH-v2's evaluation of responses
+    (FACTS, RESPONSES),  # the same by atomic facts: Mask-DPO's evaluation
+    (DETECTED, RESPONSES),  # which of two given answers is made up: ANAH-v2's HaluEval and HalluQA
 )
 """The figures of each kind, and the keys that its rows may have beside ``paper``."""
 WORDS = {"supported": "ok", "no_fact": "nofact"}  # of ANAH-v2's program; its other two are ours
 TABLE = "table.jsonl"
 CHUNK = 32  # responses judged at once
+HALUEVAL = ("answer knowledge question", "response knowledge dialogue_history", "summary document -")  # its keys
+SPLIT = """Write down every fact that the text states, one a line, each as a short sentence that says a single thing \
+and can be understood by itself: names in place of pronouns, in the language of the text. Leave nothing out and add \
+nothing. If the text declines to answer, write only NONE.
+
+<question>
+{question}
+</question>
+<text>
+{answer}
+</text>"""
+BULLET = re.compile(r"^\s*(?:[-*•]\s+|\d{1,2}[.)]\s+|\d{1,2}、)")
 
 
 class Row(Section):
@@ -60,7 +84,9 @@ class Row(Section):
     source: Literal["anah-gpt3.5", "anah-internlm"] | None = Field(
         default=None, description="answers with (gpt3.5) or without the reference (internlm); null: all"
     )
-    responses: Path | None = Field(default=None, description="of a model, JSON Lines: question, response")
+    responses: Path | None = Field(
+        default=None, description="of a model, JSON Lines: question, response; or HaluEval's or HalluQA's file"
+    )
     paper: dict[str, int | float | tuple[float, float]] = Field(
         default={}, description="of all rows, or of [unseen topics, unseen questions]"
     )
@@ -69,11 +95,12 @@ class Row(Section):
 class Options(Recipe):
     task: Literal["anah"]
     data: Data | None = Field(default=None, description="ANAH's rows; null: responses are judged")
-    documents: Path | None = Field(default=None, description="JSON Lines: question, document, language, of responses")
+    documents: Path | None = Field(default=None, description="of responses, JSON Lines: question, document, language")
+    splitter: EngineName | None = Field(default=None, description="writes down the facts of responses, for factscore")
     figures: list[str] = Field(min_length=1)
     by_split: bool = Field(default=True, description="unseen topics (T) and questions (Q) apart; of Tables 5 to 8")
-    bertscore: str = Field(default="paper", description="packaged, paper, a hub id or a folder")
-    limit: int | None = Field(default=None, ge=1, description="sentences of each part that are judged; null: all")
+    bertscore: Literal["paper", "packaged"] = "paper"
+    limit: int | None = Field(default=None, ge=1, description="sentences of each part, or answers, to judge")
     max_failed: float = Field(default=0.1, ge=0, le=1, description="share of failed sentences that stops the run")
     rows: dict[Annotated[str, Field(pattern=r"^[\w-]+$")], Row] = Field(min_length=1)
 
@@ -94,11 +121,13 @@ def check(options: Options) -> None:
         raise UsageError(
             "bert_score needs bert-score: pip install 'hallucination-toolkit[bertscore]', or other figures="
         )
-    if kind is SCORED and (options.documents is None or not options.documents.is_file()):
+    if not (kind not in (SCORED, FACTS) if options.documents is None else options.documents.is_file()):
         raise UsageError(f"documents: expected the file of questions and documents, got {options.documents}")
-    if kind is not SCORED and options.data is None:
+    if (kind is FACTS) != (options.splitter is not None):
+        raise UsageError(f"splitter: expected a language model for factscore, null without; got {options.splitter}")
+    if kind in (JUDGED, AGREED, COUNTED) and options.data is None:
         raise UsageError("data: expected `sources: [opencompass/anah]`, or your copy of it; got null")
-    if options.limit is not None and kind in (COUNTED, SCORED):
+    if options.limit is not None and kind in (COUNTED, SCORED, FACTS):
         raise UsageError(f"limit: expected null, since all is counted for {', '.join(options.figures)}")
     if options.data is not None and options.data.limit is not None and kind is COUNTED:
         raise UsageError(f"data.limit: expected null, since all is counted for {', '.join(options.figures)}")
@@ -109,7 +138,7 @@ def check(options: Options) -> None:
             raise UsageError(f"rows.{name}: {said}, got {', '.join(wrong)}")
         if unknown := row.paper.keys() - kind.keys():
             raise UsageError(f"rows.{name}.paper: expected {', '.join(kind)}, got {', '.join(sorted(unknown))}")
-        if kind is SCORED and (row.responses is None) != (row.annotator is None):
+        if known is RESPONSES and (row.responses is None) != (row.annotator is None):
             raise UsageError(f"rows.{name}: expected responses and an annotator, got one of them")
         if row.responses is not None and not row.responses.is_file():
             raise UsageError(f"rows.{name}.responses: no such file {row.responses}")
@@ -122,8 +151,9 @@ def run(options: Options, folder: RunFolder) -> int:
     """Fill the rows of the table and print it; 3 where lines of responses were rejected."""
     kind = options.kind
     parts = ["unseen_topic", "unseen_question"] if kind is JUDGED and options.by_split else ["overall"]
-    documents, bad = _documents(options, folder) if kind is SCORED else ({}, 0)
-    unseen, answers = ({}, []) if kind is SCORED else _inputs(options, folder, parts)
+    documents, bad = _documents(options, folder) if options.documents is not None else ({}, 0)
+    of_responses = kind in (SCORED, FACTS, DETECTED)
+    unseen, answers = ({}, []) if of_responses else _inputs(options, folder, parts)
     for name, row in options.rows.items():
         if any(done["row"] == name for done in folder.rows(TABLE)):
             continue
@@ -131,14 +161,14 @@ def run(options: Options, folder: RunFolder) -> int:
             found = {"overall": _counted(answers, row, options.figures)}
         elif row.annotator is None:
             continue
-        elif kind is SCORED:
+        elif of_responses:
             found = _scored(options, row, documents, name, folder)
         else:
             found = _measured(options, row, unseen, name, folder)
         folder.append(TABLE, [{"row": name, **found}])
     known = {done["row"]: done for done in folder.rows(TABLE)}
     heads = [f"{kind[figure]} {part.replace('unseen_', '')}" for figure in options.figures for part in parts]
-    heads += ["checked"] * (kind in (AGREED, SCORED))
+    heads += ["checked"] * (of_responses or kind is AGREED)
     print(" | ".join(["row", *heads, "(the paper's figures in brackets)"]))
     for name, row in options.rows.items():
         cells, done = [name], known.get(name)
@@ -148,9 +178,8 @@ def run(options: Options, folder: RunFolder) -> int:
                 paper = None if part == "overall" else said[parts.index(part)]
             else:
                 paper = said if part == "overall" else None
-            cells.append(
-                _shown(done[part][figure] if done else None) + ("" if paper is None else f" ({_shown(paper)})")
-            )
+            own = _shown(done[part][figure] if done else None)
+            cells.append(own if paper is None else f"{own} ({_shown(paper)})")
         if "checked" in heads:
             cells.append(f"{done['checked']:,} of {done['n']:,}" if done else "–")
         print(" | ".join(cells))
@@ -164,7 +193,10 @@ def _documents(options: Options, folder: RunFolder) -> tuple[dict[str, Record], 
     """The line of each question, and the number of bad lines."""
     assert options.documents is not None  # as ``check`` says
     expected = "lines with question and document"
-    good, bad = read_good(options.documents, _check_document, folder, expected, "rejected.documents.jsonl")
+    good, bad = read_good(
+        options.documents, lambda line: check_texts(line, question="text", document="text", language="text?"), folder,
+        expected, "rejected.documents.jsonl",
+    )  # fmt: skip
     documents = {line["question"]: line for line in good}  # the last of equals, as theirs
     if twice := len(good) - len(documents):
         print(f"# documents: {counted(twice, 'line')} replaced by a later one of the same question")
@@ -188,10 +220,6 @@ def _inputs(options: Options, folder: RunFolder, parts: list[str]) -> tuple[dict
 
 def _shown(value: float | None) -> str:
     return "–" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
-
-
-def _check_document(record: Record) -> list[Problem]:
-    return check_texts(record, question="text", document="text", language="text?")
 
 
 # --- what the data hold -------------------------------------------------------------------------------------------
@@ -278,30 +306,22 @@ def _agreed(gold: list[Path], judged: Path) -> tuple[dict[str, float | None], in
     return percents, len(pairs)
 
 
-# --- how much models make up --------------------------------------------------------------------------------------
+# --- how much models make up, and whether annotators see it --------------------------------------------------------
 
 
 def _scored(options: Options, row: Row, documents: dict[str, Record], name: str, folder: RunFolder) -> dict[str, Any]:
-    """Shares of a model's sentences in percent; ``score`` is that of those that are not hallucinated (ANAH-v2)."""
-
-    def check_response(record: Record) -> list[Problem]:
-        problems = check_texts(record, question="text", response="text")
-        if not problems and record["question"] not in documents:
-            problems.append(Problem("question", shown(record["question"]), f"a question of {options.documents}"))
-        return problems
-
-    assert row.responses is not None  # as ``check`` says
-    rejected = f"rejected.{name}.jsonl"
-    found, bad = read_good(row.responses, check_response, folder, "lines with question and response", rejected)
-    records = [
-        {
-            "question": one["question"], "reference": documents[one["question"]]["document"],
-            "answer": one["response"], "language": documents[one["question"]].get("language"),
-        } for one in found
-    ]  # fmt: skip
-    judged = []
+    """The figures of a file of responses: by their sentences, by their facts, or of the answers of a data set."""
+    kind = options.kind
+    if kind is DETECTED:
+        records, bad = _given(options, row, documents, name)
+    else:
+        records, bad = _responses(options, row, documents, name, folder)
+    if kind is FACTS:
+        facts = _facts(options, records, name, folder)
+        records = [{**records[n], "answer": fact, "of": n} for n, found in enumerate(facts) for fact in found or ()]
+    judged: list[Annotation] = []
     with closing(_open(row, name, folder)) as annotator:
-        print(f"# {name}: {len(records)} responses, judged by {annotator.name}", flush=True)
+        print(f"# {name}: {len(records)} texts, judged by {annotator.name}", flush=True)
         with progress("judging", len(records)) as tell:
             for at in range(0, len(records), CHUNK):
                 judged += annotator.annotate_batch(records[at : at + CHUNK])
@@ -317,10 +337,108 @@ def _scored(options: Options, row: Row, documents: dict[str, Record], name: str,
     )  # fmt: skip
     sentences = [sentence for one in judged for sentence in one.sentences]
     refuse_failures(f"rows.{name}", (one.status for one in sentences), options.max_failed, "max_failed ")
-    labels = Counter(WORDS.get(s.label, s.label) for s in sentences if s.label is not None)
-    total = labels.total()
-    shares = {word: 100 * labels[word] / total if total else None for word in SCORED if word != "score"}
-    hallucinated = labels["contradictory"] + labels["unverifiable"]
-    shares["score"] = 100 * (1 - hallucinated / total) if total else None
-    more = {"n": len(sentences), "checked": total, "hallucinated": hallucinated, "rejected": bad}
-    return {"annotator": annotator.who, **more, "overall": shares}
+    out: dict[str, Any] = {"annotator": annotator.who, "rejected": bad}
+    if kind is SCORED:  # ``score`` is the share of those that are not hallucinated (ANAH-v2)
+        labels = Counter(WORDS.get(s.label, s.label) for s in sentences if s.label is not None)
+        total = labels.total()
+        shares = {word: 100 * labels[word] / total if total else None for word in SCORED if word != "score"}
+        hallucinated = labels["contradictory"] + labels["unverifiable"]
+        shares["score"] = 100 * (1 - hallucinated / total) if total else None
+        return {**out, "n": len(sentences), "checked": total, "hallucinated": hallucinated, "overall": shares}
+    verdicts = [_verdict(one) for one in judged]
+    out |= {"n": len(verdicts), "checked": len(verdicts) - verdicts.count(None)}
+    if kind is DETECTED:
+        support = [float(supported_score([s.scores for s in one.sentences]).min(initial=1)) for one in judged]
+        gold, sizes = [one.record["made_up"] for one in judged], [len(one.record["answer"]) for one in judged]
+        figures = detection(gold, [None if v is None else v == "hallucinated" for v in verdicts], support, sizes)
+    else:
+        answers: list[list[bool | None]] = [[] for _ in facts]
+        for one, verdict in zip(judged, verdicts, strict=True):
+            if verdict != "no_fact":
+                answers[one.record["of"]].append(None if verdict is None else verdict == "supported")
+        stated = [bool(own) for own in facts if own is not None]
+        figures = {
+            "factscore": fact_score(answers), "fact_precision": fact_score(answers, gamma=0),
+            "answered": sum(stated) / len(stated) if stated else None,
+        }  # fmt: skip
+    return {**out, "overall": {key: None if value is None else 100 * value for key, value in figures.items()}}
+
+
+def _responses(
+    options: Options, row: Row, documents: dict[str, Record], name: str, folder: RunFolder
+) -> tuple[list[Record], int]:
+    """A model's responses as records to annotate, and the number of bad lines."""
+
+    def check_response(record: Record) -> list[Problem]:
+        problems = check_texts(record, question="text", response="text")
+        if not problems and record["question"] not in documents:
+            problems.append(Problem("question", shown(record["question"]), f"a question of {options.documents}"))
+        return problems
+
+    assert row.responses is not None  # as ``check`` says
+    rejected = f"rejected.{name}.jsonl"
+    found, bad = read_good(row.responses, check_response, folder, "lines with question and response", rejected)
+    known = [{"language": None, **documents[one["question"]]} for one in found]
+    return [
+        {"question": d["question"], "reference": d["document"], "answer": one["response"], "language": d["language"]}
+        for one, d in zip(found, known, strict=True)
+    ], bad
+
+
+def _verdict(judged: Annotation) -> str | None:
+    """What a whole text is: hallucinated where a sentence is, else None where one has no verdict."""
+    labels = {sentence.label for sentence in judged.sentences}
+    if labels & HALLUCINATED:
+        return "hallucinated"
+    return None if None in labels else "supported" if "supported" in labels else "no_fact"
+
+
+def _facts(options: Options, records: list[Record], name: str, folder: RunFolder) -> list[list[str] | None]:
+    """The atomic facts of each response as the splitter writes them; None where it wrote none, or no end."""
+    assert options.splitter is not None  # as ``check`` says
+    asked = ({key: neutral(one[key]) for key in ("question", "answer")} for one in records)
+    chats = [[{"role": "user", "content": SPLIT.format(**texts)}] for texts in asked]
+    with closing(open_engine(options.splitter, "splitter", folder / "replies.sqlite")) as engine:
+        results = engine.chat(chats, Sampling(2048))
+    check_asked(results)
+    texts = [one.text if one.text and one.samples[0].finish_reason != "length" else None for one in results]
+    statuses = ("failed" if text is None else "checked" for text in texts)
+    refuse_failures(f"rows.{name}: the splitter", statuses, options.max_failed, "max_failed ")
+    return [
+        None if text is None else [fact for line in text.splitlines() if (fact := BULLET.sub("", line).strip())]
+        for text in (text and re.sub(r"^\s*NONE\W*$", "", text) for text in texts)
+    ]
+
+
+def _given(options: Options, row: Row, documents: dict[str, Record], name: str) -> tuple[list[Record], int]:
+    """The true and made-up answers of a file of HaluEval or HalluQA, and how many of its lines lack them."""
+    found = [_pairs(line, documents) for line in load_sentences(Data(sources=[str(row.responses)]))[0]]
+    records, bad = [one for pairs in found for one in pairs], found.count([])
+    expected = "answers of HaluEval or HalluQA, and a text to judge them by"
+    if not records:
+        raise UsageError(f"{row.responses}: expected {expected}; found none")
+    if bad:
+        print(f"# {name}: {counted(bad, 'line')} without {expected}; left out")
+    return records[: options.limit], bad
+
+
+def _pairs(line: Record, documents: Mapping[str, Record]) -> list[Record]:
+    """A true answer and a made-up one after the other; HalluQA, which brings no texts, has up to four of each.
+
+    There the reference is the question's document; without one the source and the other true answers.
+    """
+    found: list[tuple[Any, ...]] = []
+    for what, document, question in map(str.split, HALUEVAL):
+        if line.get(f"hallucinated_{what}"):
+            both = (line.get(f"right_{what}"), line[f"hallucinated_{what}"])
+            found.append(("en", line.get(question), line.get(document), *both))
+    best, wrong = ([t for key, t in line.items() if t and key.startswith(k)] for k in ("Best Answer", "Wrong_Answer"))
+    asked, source = str(line.get("Question")), re.sub(r"https?://[!-~]+", "", str(line.get("Source") or ""))
+    for n, both in enumerate(zip(best, wrong, strict=False)):
+        known = documents.get(asked, {"document": "\n".join([source, *best[:n], *best[n + 1 :]]).strip()})
+        found.append(("zh", asked, known["document"], *both))
+    return [
+        {"language": language, "question": str(asked or ""), "reference": text, "answer": one, "made_up": bool(n)}
+        for language, asked, text, *two in found if all(isinstance(t, str) and t.strip() for t in (text, *two))
+        for n, one in enumerate(two)
+    ]  # fmt: skip

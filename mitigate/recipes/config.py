@@ -33,7 +33,7 @@ from mitigate.io import UsageError
 TASKS: dict[str, str] = {
     name: f"mitigate.recipes.{name.replace('-', '_')}"
     for name in (
-        "anah", "build-dataset", "discriminative-annotator", "generative-annotator", "embedded-annotator", "fewl",
+        "anah", "discriminative-annotator", "generative-annotator", "embedded-annotator", "fewl",
         "icl", "inference", "mask-dpo", "rlhf", "self-training", "sft",
     )
 } | {"build-dataset": "mitigate.dataset.pipeline"}  # fmt: skip

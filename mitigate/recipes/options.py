@@ -202,7 +202,7 @@ def check_base(options: Base) -> None:
                 "every process can load"
             )
         try:
-            parts = [annotator] if annotator in own else parts_of(annotator)
+            parts = [annotator] if annotator in own else [one for part in parts_of(annotator) for one in parts_of(part)]
         except ValueError as error:
             raise UsageError(f"{name}: {error}") from error
         asked.append({*parts})

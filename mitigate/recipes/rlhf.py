@@ -46,6 +46,9 @@ class Trainer(shared.Trainer):
     judge_every: int | None = Field(
         default=None, ge=1, description="steps between two readings of the evaluation's judge; null: never"
     )
+    share_prompts: bool = Field(
+        default=False, description="the answers to a prompt share its forward pass: faster where prompts are long"
+    )
     on_gap: OnGap = Field(
         default="warn", description="what follows when the reward rises and the judge's rate does not fall"
     )
@@ -72,6 +75,8 @@ def check(options: Options) -> None:
     chosen = options.trainer
     if (chosen.kl_target is not None or chosen.on_gap == "raise-kl") and not options.grpo.get("beta", chosen.beta):
         raise UsageError("trainer.beta: expected a number above 0 to start from, since KL is to be controlled, got 0")
+    if chosen.share_prompts and options.grpo.get("gradient_checkpointing", chosen.gradient_checkpointing):
+        raise UsageError("trainer.share_prompts: expected gradient_checkpointing: false, which keeps no keys")
     answers, processes = options.trainer.prompts * options.trainer.group, options.processes
     if answers % (options.per_device * processes):
         raise UsageError(
@@ -110,11 +115,11 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
     """GRPO from the recipe's model to ``folder``/model, going on from ``folder``/checkpoints."""
     from datasets import Dataset
     from transformers import AutoTokenizer
-    from trl import GRPOTrainer
 
+    from engines.transformers_engine import decode_quickly
     from mitigate.recipes.trainer import fit_and_save, lora_config
     from mitigate.rl.control import Control
-    from mitigate.rl.grpo import SentenceGRPOTrainer
+    from mitigate.rl.grpo import SentenceGRPOTrainer, SharedPromptTrainer
 
     chosen = options.trainer
     model = locate(options.model)
@@ -125,10 +130,12 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
     common["peft_config"] = lora_config(options.lora)
     functions = rewards(options, tokenizer)
     if chosen.credit == "sequence":
-        trainer = GRPOTrainer(model, functions, **common)
+        trainer = SharedPromptTrainer(model, functions, **common)
     else:
         credit = Credit(**{field.name: getattr(chosen, field.name) for field in fields(Credit)})
         trainer = SentenceGRPOTrainer(model, functions, credit=credit, **common)
+    trainer.share_prompts = chosen.share_prompts
+    decode_quickly(trainer.model)
     if chosen.kl_target or chosen.judge_every:
         trainer.add_callback(Control(trainer, kl_target=chosen.kl_target, on_gap=chosen.on_gap))
     fit_and_save(trainer, folder)

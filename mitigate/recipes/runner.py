@@ -150,17 +150,19 @@ def answer_and_judge(when: str, model: str, questions: Questions, options: Base,
     if any(row["when"] == when for row in folder.rows(SAMPLES)):
         return
     own, other = options.judge, options.reward.annotator
-    judge = options.load_annotator(own)
-    reward = None if other == own else options.load_annotator(other)
-    if reward is not None and _prints(judge) & _prints(reward) and not options.evaluation.same_judge:
+    other_wanted = other != own and not options.evaluation.same_judge
+    # Neither is kept: the model that answers needs their memory.
+    if other_wanted and _prints(options.load_annotator(own)) & _prints(options.load_annotator(other)):
         raise UsageError(
             f"evaluation.annotator: expected another judge than the reward's, but {own!r} and {other!r} loaded the "
             "same one; see the warnings above, or give same_judge=true"
         )
-    del judge, reward  # the model that answers needs their memory
     rows = [{**row, "set": name} for name, asked in questions.evaluation.items() for row in asked]
-    asked = ask(model, rows, options, options.evaluation, n=1, seed=options.seed)
-    records = [record for chunk in asked for record in chunk]
+    unjudged = f"answers-{when}.jsonl"  # so that a judge that fails costs no answers
+    if not (records := folder.rows(unjudged)):
+        asked = ask(model, rows, options, options.evaluation, n=1, seed=options.seed)
+        records = [record for chunk in asked for record in chunk]
+        folder.write_rows(unjudged, records)
     judge = options.load_annotator(own)
     out = [{"when": when, **one.to_dict()} for one in _judged(own, judge, records)]
     if other != own:
@@ -169,6 +171,8 @@ def answer_and_judge(when: str, model: str, questions: Questions, options: Base,
             labels = [sentence.label for sentence in one.sentences]
             row["by_reward"] = {"annotator": dict(one.annotator), "labels": labels}
     folder.write_rows(SAMPLES, [*folder.rows(SAMPLES), *out])  # all of them or none, whatever stops the run
+    if folder.writes:
+        (folder / unjudged).unlink()
 
 
 def _prints(annotator: Annotator) -> set[str]:

@@ -99,13 +99,16 @@ def _sentence(sentence: Record, reference_length: int) -> RenderableType:
     body: list[RenderableType] = [_text(sentence, STYLES[kind].replace("reverse ", ""), UNDERLINED.get(kind, ""))]
     if kind == NOT_CHECKED:
         body.append(_note("because", reason_of(sentence)))
-    elif kind not in ("supported", "no_fact"):
-        found = contrast(sentence["text"], tuple(fragment["text"] for fragment in sentence["fragments"]))
+    found = contrast(sentence["text"], tuple(fragment["text"] for fragment in sentence["fragments"]))
+    if kind not in ("supported", "no_fact", NOT_CHECKED):
         rival = rival_of(sentence)
         body.append(_note("why:", reason(sentence, found), f" (or {rival})" if rival else ""))
-    for fragment in sentence["fragments"]:
+    for fragment, differing in zip(sentence["fragments"], found.passages, strict=True):
         place = f" ({fragment['start']}–{fragment['end']} of {reference_length})"
-        body.append(_note("evidence", f"“{one_line(fragment['text'], MAX_EVIDENCE)}”", place))
+        quote = Text(one_line(fragment["text"], MAX_EVIDENCE))
+        for low, high in differing:  # one_line folds white space
+            quote.stylize("bold", len(_folded(fragment["text"][:low] + "x")) - 1, len(_folded(fragment["text"][:high])))
+        body.append(Text.assemble(("evidence ", "dim"), "“", quote, "”", (place, "dim")))
     for edit in sentence["correction"]:
         line = Text.assemble(("correction ", "dim"), (f"“{one_line(edit['from'], 120)}”", "strike"), " → ")
         line.append(f"“{one_line(edit['to'], 120)}”" if edit["to"] else "(delete)", style="bold green")
@@ -128,6 +131,10 @@ def _text(sentence: Record, style: str, marking: str) -> Text:
         out.append(printable(text[low:high]), style="bold" + marking)
         cursor = high
     return out.append(printable(text[cursor:]))
+
+
+def _folded(text: str) -> str:
+    return " ".join(printable(text).split())
 
 
 def _note(word: str, text: str, place: str = "") -> Text:

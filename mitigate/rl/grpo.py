@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from accelerate.utils import gather_object  # type: ignore[import-untyped]
+from transformers import GenerationConfig
 
 from mitigate.rewards.inputs import completion_text
 from mitigate.rewards.segments import Segment, SentenceScore
@@ -50,7 +51,83 @@ class _Call(NamedTuple):
     scores: list[Any]
 
 
-class SentenceGRPOTrainer(GRPOTrainer):
+class SharedPromptTrainer(GRPOTrainer):
+    """TRL's trainer; where ``share_prompts`` is set, a prompt is read once for all its answers, sampled and trained on.
+
+    The log-probabilities are the same but for rounding. It pays where prompts are longer than answers; groups stay
+    together where a device takes all answers of a step at once. For text models with attention in every layer, without
+    gradient checkpointing; others are read as TRL reads them.
+    """
+
+    share_prompts = False
+
+    def _shares(self, model: Any, before: int) -> bool:
+        """Whether the first ``before`` tokens of all rows can be read apart."""
+        config = self.accelerator.unwrap_model(model).config.get_text_config()
+        kinds = getattr(config, "layer_types", None) or ()
+        whole = all(kind.endswith("attention") and "linear" not in kind for kind in kinds)
+        return self.share_prompts and before > 0 and whole
+
+    def _generate_single_turn(self, *args: Any, **more: Any) -> Any:
+        """TRL's, with the keys and values of all but the last token of each prompt given to ``generate``."""
+        model = self.accelerator.unwrap_model(self.model_wrapped)
+        own = model.generate
+
+        def generate(input_ids: torch.Tensor, attention_mask: torch.Tensor, **how: Any) -> Any:
+            before = input_ids.shape[1] - 1
+            if how.keys() <= {"generation_config"} and self._shares(model, before):
+                # By `generate` itself, which counts positions from the first token that is no padding.
+                one = GenerationConfig(
+                    max_new_tokens=1, pad_token_id=self._tokenizer.pad_token_id, return_dict_in_generate=True
+                )
+                how["past_key_values"] = _read_once(
+                    functools.partial(own, generation_config=one), input_ids[:, :before], attention_mask[:, :before]
+                )
+            return own(input_ids=input_ids, attention_mask=attention_mask, **how)
+
+        model.generate = generate
+        try:
+            return super()._generate_single_turn(*args, **more)
+        finally:
+            del model.generate
+
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int,
+        batch_size: int | None = None, **more: Any,
+    ) -> tuple[Any, Any, Any]:  # fmt: skip
+        """TRL's: log-probabilities of the last ``logits_to_keep`` tokens, (B, logits_to_keep); entropies; MoE loss."""
+        before = input_ids.shape[1] - logits_to_keep - 1  # the last token of a prompt is read with the answer
+        if more.get("compute_aux_loss") or not self._shares(model, before):
+            return super()._get_per_token_logps_and_entropies(
+                model, input_ids, attention_mask, logits_to_keep, batch_size, **more
+            )
+        rows = [x.split(batch_size or len(input_ids)) for x in (input_ids, attention_mask)]
+        read = [self._sharing(model, ids_BT, mask_BT, before) for ids_BT, mask_BT in zip(*rows, strict=True)]
+        logps, entropies = (torch.cat(parts) for parts in zip(*read, strict=True))
+        return logps, entropies if more.get("compute_entropy") else None, None
+
+    def _sharing(
+        self, model: Any, ids_BT: torch.Tensor, mask_BT: torch.Tensor, before: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities and entropies of what follows ``before`` + 1 tokens; distinct ones are read once."""
+        with self.accelerator.autocast():
+            asked = functools.partial(model, use_cache=True, logits_to_keep=1)
+            cache = _read_once(asked, ids_BT[:, :before], mask_BT[:, :before])
+            labels = ids_BT[:, before:].masked_fill(mask_BT[:, before:] == 0, -100)
+            given = {"input_ids": ids_BT[:, before:], "attention_mask": mask_BT, "past_key_values": cache}
+            out = model(**given, labels=labels, fused_lm_head=True)
+        return out.log_probs, out.entropy
+
+
+def _read_once(read: Callable[..., Any], ids_BT: torch.Tensor, mask_BT: torch.Tensor) -> Any:
+    """Keys and values that ``read`` finds for rows of which several are equal; each is read once."""
+    distinct, index_B = torch.stack([ids_BT, mask_BT], dim=1).unique(dim=0, return_inverse=True)
+    cache = read(input_ids=distinct[:, 0], attention_mask=distinct[:, 1]).past_key_values
+    cache.batch_select_indices(index_B)
+    return cache
+
+
+class SentenceGRPOTrainer(SharedPromptTrainer):
     """GRPOTrainer that credits every token with the reward of its own sentence.
 
     Args (the others are GRPOTrainer's):

@@ -1,10 +1,12 @@
 """Several judges as one: each rule by hand, and what an ensemble reads and is called."""
 
+from dataclasses import replace
+
 import pytest
 
 from annotators import load_annotator
 from annotators.base import EnsembleAnnotator, joined, parts_of, verdict_of
-from annotators.records import SentenceAnnotation
+from annotators.records import Edit, SentenceAnnotation, Span
 from mitigate.rewards.reward import SentenceReward
 from tests.helpers.standin import ExactAnnotator
 
@@ -27,7 +29,8 @@ def found(one):
     ("uc", "u", "u", "u"),
     ("s?", "s", "s", "s"),  # what one can't judge is left to the other
     ("nns", "n", "n", "n"),
-    ("sn", "n", "n", 1.0),  # no majority finds none
+    ("sn", "n", "n", "s"),  # no majority finds none
+    ("cn", "c", "c", "c"),
     ([0.2, 0.6], 0.2, 0.2, 0.4),
     ("s!", None, None, None),
     ("??", None, None, None),
@@ -36,6 +39,14 @@ def test_rules_by_hand(judges, lowest, voted, mean):
     for how, want in (("min", lowest), ("vote", voted), ("mean", mean)):
         got = verdict_of(joined([found(one) for one in judges], how))
         assert got == (pytest.approx(want) if isinstance(want, float) else LABELS.get(want))
+
+
+def test_unsure_mean_keeps_nothing_of_one_judge():
+    """Marks, correction and problems belong to a sentence that is flagged."""
+    flagged = replace(found("c"), spans=(Span(0, 1),), correction=(Edit("a", "b", 0, 1),), problems=("x",))
+    one = joined([found("s"), flagged], "mean")
+    assert (one.status, one.spans, one.correction, one.problems) == ("unsure", None, (), ())
+    assert joined([found("n"), flagged], "mean") == flagged
 
 
 def test_ensemble_is_an_annotator():

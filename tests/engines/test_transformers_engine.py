@@ -5,13 +5,15 @@ import json
 import math
 import shutil
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from engines import EngineError, Sampling, load_engine
-from engines.transformers_engine import PIECE, TransformersEngine
+from engines.transformers_engine import PIECE, TransformersEngine, decode_quickly, one_query_attention
 from engines.usage import METER
+from tests.helpers import tiny_models
 from tests.helpers.engines_server import user
 from tests.helpers.tiny_chat import SPECIAL, TEXT, build_tiny_chat
 
@@ -384,3 +386,44 @@ def test_chat_refused_by_template_fails_alone(folder):
     results = engine.chat(CHATS, Sampling(max_tokens=4))
     assert "no system message" in results[2].error
     assert [result.error is None for result in results] == [True, True, False, True, True]
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_one_query_equals_the_softmax(masked):
+    """Six query heads over two heads of keys, with narrower values, against a loop; row 0 may not read key 0."""
+    query, key = torch.randn(2, 6, 1, 8, dtype=torch.float64), torch.randn(2, 2, 5, 8, dtype=torch.float64)
+    value, may = torch.randn(2, 2, 5, 6, dtype=torch.float64), torch.ones(2, 1, 1, 5, dtype=torch.bool)
+    may[0, ..., 0] = not masked
+    got = one_query_attention(None, query, key, value, may if masked else None, scaling=0.3)[0]
+    for b in range(2):
+        for h in range(6):
+            weights = [math.exp(0.3 * float(query[b, h, 0] @ key[b, h // 3, t])) * may[b, 0, 0, t] for t in range(5)]
+            want = sum(w * value[b, h // 3, t] for t, w in enumerate(weights)) / sum(weights)
+            torch.testing.assert_close(got[b, 0, h], want, rtol=1e-5, atol=1e-6)
+
+
+def test_added_masks_are_left_to_torch():
+    """A bias of each head, as of Doge's layers, is added and not taken for a ban."""
+    query, key, value = (torch.randn(2, heads, n, 8) for heads, n in ((4, 1), (2, 5), (2, 5)))
+    module, bias = SimpleNamespace(num_key_value_groups=2), torch.randn(2, 4, 1, 5)
+    got = one_query_attention(module, query, key, value, bias)[0]
+    weights = (query @ key.repeat_interleave(2, 1).mT / 8**0.5 + bias).softmax(-1)
+    torch.testing.assert_close(got, (weights @ value.repeat_interleave(2, 1)).transpose(1, 2))
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "opt", "olmo2"])
+def test_quick_decoding_has_the_same_logits(kind):
+    """The last token of two padded rows, read after the others, as in one pass of sdpa."""
+    model = tiny_models.decoder(kind).bfloat16().eval()
+    ids, mask = torch.randint(2, 400, (2, 9)), torch.ones(2, 9, dtype=torch.long)
+    mask[0, :3] = 0
+    with torch.no_grad():
+        want = model(input_ids=ids, attention_mask=mask).logits[:, -1]
+        cache = model(input_ids=ids[:, :-1], attention_mask=mask[:, :-1]).past_key_values
+        decode_quickly(model)
+        assert model.config._attn_implementation == "one_query"
+        got = model(input_ids=ids[:, -1:], attention_mask=mask, past_key_values=cache).logits[:, -1]
+    torch.testing.assert_close(got, want, rtol=0.05, atol=0.01)
+    whole = tiny_models.decoder(kind)
+    decode_quickly(whole)
+    assert whole.config._attn_implementation == "sdpa"  # float32 has no slow kernel

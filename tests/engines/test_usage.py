@@ -9,9 +9,11 @@ from engines.openai_engine import OpenAIEngine
 from engines.types import NOT_ASKED, EngineError, Sampling
 from engines.usage import METER
 from mitigate.cli.main import main
+from mitigate.cli.options import tell_cost
 from tests.helpers.annotator_server import annotating, correct
 from tests.helpers.engines_server import completion, error, serving, user
 from tests.helpers.jsonl import read_rows, write_rows
+from tests.helpers.standin import ExactAnnotator
 
 CHATS = [user(f"q{n}") for n in range(8)]
 EACH = (7 * 1 + 3 * 2) / 1e6  # the scripted server reports 7 prompt and 3 reply tokens
@@ -56,7 +58,7 @@ def test_highest_cost_stops_before_it_is_exceeded():
     del reply.body["usage"]
     METER.begin(price=(1, 2), max_cost=1)
     with serving(lambda body: reply) as server:
-        assert "reports no tokens" in OpenAIEngine("m", server.url, concurrency=1).chat(CHATS)[1].error
+        assert "the server reports none" in OpenAIEngine("m", server.url, concurrency=1).chat(CHATS)[1].error
 
 
 @pytest.mark.parametrize(("limit", "n_paid"), [(0.1, 1), (2.5, 2)])
@@ -94,6 +96,12 @@ def test_wrong_prices_and_limits_are_refused(capsys):
     for words, said in refused.items():
         assert main([*asked, *words.split()]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_records_of_other_annotators_are_not_read():
+    records = iter([{"reference": "r", "answer": "a"}])
+    tell_cost(ExactAnnotator(), records)
+    assert len(list(records)) == 1
 
 
 def test_stopped_command_goes_on_without_loss(tmp_path, monkeypatch, capsys):

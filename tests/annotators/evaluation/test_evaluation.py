@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from annotators import LABELS, Fragment, SentenceAnnotation
-from annotators.evaluation.evaluate import evaluate, evidence, labelled, predict
+from annotators import LABELS, SentenceAnnotation
+from annotators.evaluation.evaluate import evaluate, labelled, predict
 from annotators.evaluation.splits import assign_folds
 from mitigate.labels import fold_files, parse_fold, read_labelled
 from tests.helpers.evaluation_cases import FOUR_WAY, TWO_WAY, StandIn, labelled_row, linked_data
@@ -53,13 +53,9 @@ def test_figures_by_hand() -> None:
 
 def test_what_became_of_each_label() -> None:
     labels = _result(n_resamples=0)["labels"]
-    assert labels["supported"] == {
-        "n": 3, "coverage": 1.0, "recall": 2 / 3, "called_hallucinated": 1 / 3,
-        "predicted": {"supported": 2, "unverifiable": 1},
-    }  # fmt: skip
+    assert labels["supported"] == {"n": 3, "recall": 2 / 3, "predicted": {"supported": 2, "unverifiable": 1}}
     assert labels["contradictory"]["predicted"] == {"contradictory": 1, "unchecked": 1}
     assert labels["contradictory"]["recall"] == 0.5
-    assert labels["contradictory"]["coverage"] == 0.5
     # "unsupported" is right where it was called contradictory or unverifiable.
     assert labels["unsupported"]["recall"] == 0.5
     assert labels["unsupported"]["predicted"] == {"contradictory": 1, "no_fact": 1}
@@ -100,31 +96,6 @@ def test_too_few_judgements_are_an_error() -> None:
 
     with pytest.raises(ValueError, match="stand-in: expected 6 judgements, got 5"):
         predict(Short(), labelled(FOUR_WAY, ["f"] * 6, ["g"] * 6))
-
-
-def test_evidence_by_hand() -> None:
-    reference = "abcdefgh abcdefgh"
-
-    def judged(*spans: tuple[int, int], status: Any = "checked") -> SentenceAnnotation:
-        fragments = tuple(Fragment(reference[a:b], a, b) for a, b in spans)
-        return SentenceAnnotation("S", 0, 1, status, None, None, fragments)
-
-    def rows(*gold: list[str] | None) -> list[Any]:
-        sources = [{"reference": reference, "sentence": "S", "label": "supported", "fragments": g} for g in gold]
-        return labelled(sources, ["f"] * len(gold), ["g"] * len(gold))
-
-    # Gold "cdef", predicted "abcd" of the second copy: 2 of 4 gold, 2 of 4 predicted characters.
-    assert evidence(rows(["cdef"]), [judged((9, 13))]) == {"n": 1, "recall": 0.5, "precision": 0.5}
-    # Two gold pieces, "ab" (found) and "gh": 2 of 4; the two places of "ab" are both predicted, one is gold.
-    both = evidence(rows(["ab", "gh"]), [judged((0, 2), (9, 11))])
-    assert both == {"n": 1, "recall": 0.5, "precision": 0.5}
-    # No prediction is recall 0 and no precision; rows without gold, not checked or not verbatim are left out.
-    some = evidence(
-        rows(["cdef"], None, [], ["ab"], ["zz"], ["abcd"]),
-        [judged(), judged((0, 4)), judged((0, 4)), judged((0, 4), status="failed"), judged((0, 4)), judged((0, 8))],
-    )
-    assert some == {"n": 2, "recall": 0.5, "precision": 0.5}
-    assert evidence([], []) == {"n": 0, "recall": None, "precision": None}
 
 
 def test_intervals_draw_whole_groups() -> None:

@@ -152,8 +152,6 @@ def test_unsure_rows_are_ranked_and_unchecked() -> None:
 def test_summary_refuses_what_it_cannot_judge() -> None:
     with pytest.raises(ValueError, match="unknown gold labels \\['entailed'\\]; expected supported"):
         m.summarise(["entailed"], ["supported"])
-    with pytest.raises(ValueError, match="expected 2 predictions"):
-        m.summarise(["supported", "supported"], ["supported"])
     with pytest.raises(ValueError, match="between 0 and 1"):
         m.summarise(["supported"], ["supported"], [_scores(math.nan, 0, 0, 0)])
 
@@ -235,3 +233,24 @@ def test_mean_of_parts_leaves_out_missing_ones() -> None:
     ]
     assert mean_of(parts)(np.array([1.0, 2.0, 5.0])) == pytest.approx((3 + 5) / 2)
     assert mean_of([(np.array([0]), lambda _: None)])(np.ones(1)) is None
+
+
+def test_fact_score_by_hand() -> None:
+    # 1 of 2 judged of 3 facts: ½ exp(1 − 10/3); 3 of 12: ¼, as no answer of ten facts or more is short.
+    answers = [[True, None, False], [], [None], [True] * 3 + [False] * 9]
+    assert m.fact_score(answers) == pytest.approx((math.exp(-7 / 3) / 2 + 0.25) / 2)
+    assert m.fact_score(answers, gamma=0) == pytest.approx(0.375)
+    assert m.fact_score([[], [None]]) is None
+
+
+def test_detection_by_hand() -> None:
+    """One of the three made-up answers is missed, one true one has no verdict; made-up ones are the shorter here."""
+    gold, called = [True, False, True, False, True], [True, False, False, None, True]
+    support, lengths = [0.1, 0.9, 0.5, 0.5, math.nan], [3, 7, 4, 6, 6]
+    found = m.detection(gold, called, support, lengths)
+    # Supports: 0.9 beats 0.1 and 0.5, 0.5 beats 0.1 and ties: 3.5 of 4. Lengths: 7 beats 3, 4, 6; 6 beats 3, 4, ties.
+    assert found == pytest.approx(
+        {"answer_accuracy": 3 / 5, "answer_f1": 4 / 5, "answer_auc": 3.5 / 4, "length_accuracy": 4 / 5,
+         "length_auc": 5.5 / 6}
+    )  # fmt: skip
+    assert m.detection([False], [False], [1.0], [2])["answer_f1"] is None

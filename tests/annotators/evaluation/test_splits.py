@@ -2,12 +2,19 @@
 
 import hashlib
 import itertools
+import json
 import random
+import re
+from collections import defaultdict
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from annotators.evaluation.splits import assign_folds, fold_of, group_rows
+
+DATA = Path(__file__).parents[4] / "shared" / "data"
 
 
 def _sha(text: str) -> str:
@@ -73,3 +80,16 @@ def test_groups_are_the_connected_parts_in_any_order(rows: list[dict[str, str]],
     shuffled = group_rows([rows[i] for i in order])
     assert shuffled == [groups[i] for i in order]
     assert assign_folds([rows[i] for i in order]) == [fold_of(groups[i]) for i in order]
+
+
+def test_no_text_of_one_fold_occurs_in_another():
+    files = sorted(path for folder in ("sentences", "binary", "spans") for path in (DATA / folder).glob("*.jsonl"))
+    if not files:
+        pytest.skip("skipped: data not here")
+    rows = [json.loads(line) for path in files for line in path.read_text(encoding="utf-8").splitlines()]
+    folds: dict[str, set[int]] = defaultdict(set)
+    for row, group in zip(rows, group_rows(rows), strict=True):
+        for text in filter(None, (row.get(name) for name in ("reference", "answer", "sentence"))):
+            folds[re.sub(r"\s+", " ", text).strip().lower()].add(fold_of(group))
+    assert len(folds) > 30_000
+    assert [text[:80] for text, found in folds.items() if len(found) > 1] == []

@@ -1,5 +1,8 @@
 """Words: hand-derived offsets, stems, values and units; ROUGE-L against rouge-score, and by hand in Chinese."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from rouge_score import rouge_scorer
@@ -27,6 +30,17 @@ def test_words_have_offsets_stems_kinds_and_places() -> None:
     places = np.arange(-1, 8)  # "ab" holds 1 and 2, "cd" 4 and 5
     assert words_of(" ab cd ").holding(places).tolist() == [-1, -1, 0, 0, -1, 1, 1, -1, -1]
     assert words_of("…").holding(places[1:3]).tolist() == [-1, -1]
+
+
+def test_stemmer_comes_without_the_rest_of_nltk() -> None:
+    program = (
+        "import sys; from annotators.text.words import words_of; stems = words_of('dying flies').stems\n"
+        "assert not {'sklearn', 'pandas', 'scipy', 'nltk'} & set(sys.modules), set(sys.modules)\n"
+        "import nltk; from nltk.stem.porter import PorterStemmer\n"
+        "assert stems == tuple(map(PorterStemmer().stem, ['dying', 'flies'])) == ('die', 'fli'), stems\n"
+        "assert nltk.PorterStemmer is PorterStemmer"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_units_are_numbers_years_months_and_names() -> None:

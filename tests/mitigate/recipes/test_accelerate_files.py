@@ -18,7 +18,9 @@ from safetensors.torch import load_file
 
 from mitigate.recipes.config import recipes_folder
 from mitigate.recipes.trainer import save_merged
-from tests.helpers.tiny_models import decoder, tokenizer
+from tests.helpers.grpo_common import config, tiny_model
+from tests.helpers.jsonl import write_rows
+from tests.helpers.tiny_models import decoder, save_decoder, tokenizer
 
 ROOT = Path(__file__).parents[3]
 FOLDER = recipes_folder() / "accelerate"
@@ -167,3 +169,64 @@ def test_divided_weights_are_saved_whole(plugins, tmp_path):
     (tmp_path / "none").mkdir()
     with pytest.raises(RuntimeError, match="use zero3_save_16bit_model: true"):
         save_merged(Divided(model, plugins, gathers=False), tokenizer(), tmp_path / "none")
+
+
+def test_fsdp_options_are_the_plugin_s(monkeypatch):
+    from accelerate import FullyShardedDataParallelPlugin
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+    from accelerate.utils.launch import prepare_multi_gpu_env
+
+    command = ["--config_file", str(FOLDER / "fsdp.yaml"), "--num_processes", "2", "x.py"]
+    args, _, _ = _validate_launch_command(launch_command_parser().parse_args(command))
+    for name, value in prepare_multi_gpu_env(args).items():
+        monkeypatch.setenv(name, value)
+    plugin = FullyShardedDataParallelPlugin()
+    assert plugin.fsdp_version == 2
+    assert plugin.reshard_after_forward is True
+    assert plugin.cpu_ram_efficient_loading is True
+
+
+@needs_deepspeed
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("stage", [2, 3])
+def test_deepspeed_takes_the_json_file(stage, tmp_path):
+    from deepspeed.runtime.config import DeepSpeedConfig
+    from transformers.integrations import unset_hf_deepspeed_config
+    from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
+
+    filled = HfTrainerDeepSpeedConfig(str(FOLDER / f"zero{stage}.json"))
+    try:
+        args = config(tmp_path)
+        filled.trainer_config_process(args)
+        filled.trainer_config_finalize(args, tiny_model(300), num_training_steps=10)
+        assert "auto" not in json.dumps(filled.config)
+        found = DeepSpeedConfig(filled.config)
+        assert found.zero_optimization_stage == stage
+        assert found.train_micro_batch_size_per_gpu == args.per_device_train_batch_size
+        assert found.gradient_clipping == args.max_grad_norm
+    finally:
+        unset_hf_deepspeed_config()
+
+
+@needs_deepspeed
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_sft_under_zero3_saves_whole_weights(tmp_path, compiled):
+    """As `accelerate launch … -m mitigate.cli run sft` with parameters above the threshold."""
+    base = save_decoder(tmp_path / "base", "opt", vocab_size=4000)
+    names = {"one": "otto", "two": "anna", "three": "anna"}
+    rows = [{"id": str(i), "question": f"Who made {i}?", "answers": [{"text": "otto"}, {"text": "anna"}],
+             "reference_answers": names} for i in range(30)]  # fmt: skip
+    data, path = write_rows(tmp_path / "data.jsonl", rows), tmp_path / "sft.yaml"
+    training = "{epochs: 1, batch_size: 8, learning_rate: 0.01, max_steps: 2, max_tokens: 64}"
+    path.write_text(
+        f"task: sft\nabout: a\nhardware: h\nmodel: {base}\ndata: {data}\nbaseline: one\nform: plain\n"
+        "answer_tokens: 4\nscoring: {similarity: rouge-l, penalty: false, embedding: tfidf}\n"
+        f"training: {training}\n"
+    )
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(FOLDER / "zero3.yaml")]
+    command += [*ONE_CPU, "-m", "mitigate.cli", "run", str(path), "--output", str(tmp_path / "run")]
+    finish(command, 1000, {"TORCH_EXTENSIONS_DIR": compiled})
+    before, after = load_file(base / "model.safetensors"), load_file(tmp_path / "run" / "model" / "model.safetensors")
+    assert {name: tensor.shape for name, tensor in after.items()} == {k: v.shape for k, v in before.items()}
+    assert max(float((after[k].float() - v).abs().max()) for k, v in before.items()) > 1e-3

@@ -1,6 +1,7 @@
 """Tables of the ANAH papers: figures by hand or as `mitigate evaluate` has them, the paper's beside them."""
 
 import json
+import math
 import re
 
 import pytest
@@ -9,6 +10,7 @@ from engines.embedding import Embedder
 from mitigate.cli.main import main
 from tests.helpers.anah_fixture import TOPICS, made_topics, write_topics
 from tests.helpers.annotator_server import annotating, correct, input_of
+from tests.helpers.engines_server import completion
 from tests.helpers.jsonl import read_rows, write_rows
 
 
@@ -187,6 +189,95 @@ def test_models_are_scored_by_their_responses(tmp_path, capsys):
     judged = read_rows(tmp_path / "out" / "judged.my-model.jsonl")
     assert [one["annotation"] for one in judged] == ["ok", "contradictory", "nofact", "ok", "unverifiable"]
     assert judged[3] == {**responses[1], "sentence": "水坝高120米。", "annotation": "ok", "language": "zh"}
+
+
+def test_facts_of_responses_are_scored_by_hand(tmp_path, capsys):
+    """Two facts, one of them true, one true fact, and no answer: (½ e⁻⁴ + e⁻⁹) / 2."""
+    write_rows(
+        tmp_path / "question_document.jsonl",
+        [{"question": "How long?", "document": "It opened in 1931. It is 503 metres long.", "language": "en"}],
+    )
+    facts = {
+        "Opened in 1931, 530 metres long.": "- It opened in 1931.\n2. It is 530 metres long.\n",
+        "It is 503 <b>metres long.": "It is 503 metres long.\n\nThanks!",  # no fact, and none counts it
+        "I can't say.": "NONE.",
+    }
+    write_rows(tmp_path / "model.jsonl", [{"question": "How long?", "response": text} for text in facts])
+
+    def play(body):
+        found = re.search(r"<text>\n(.*)\n</text>", body["messages"][0]["content"])
+        return facts[found[1].replace("‹b›", "<b>")] if found else correct(body)
+
+    with annotating(play) as server:
+        row = f"rows.me={{responses: model.jsonl, annotator: 'generative:openai:m@{server.url}'}}"
+        assert main(["run", "anah/factscore", row]) == 2
+        assert "splitter: expected a language model for factscore" in capsys.readouterr().err
+        words = ["run", "anah/factscore", row, f"splitter=openai:s@{server.url}", "--output"]
+        assert main([*words, "out"]) == 0
+    (done,) = table_of(tmp_path / "out")
+    assert done["overall"] == {
+        "factscore": pytest.approx(50 * (math.exp(-4) / 2 + math.exp(-9))),
+        "fact_precision": pytest.approx(75), "answered": pytest.approx(200 / 3),
+    }  # fmt: skip
+    assert "\nMask-DPO | – (39.39) | – | – | –\n" in capsys.readouterr().out
+    with annotating(lambda body: completion("It is", finish="length")) as server:
+        assert main([*words[:-2], f"splitter=openai:s@{server.url}", "--output", "cut"]) == 1
+    assert "rows.me: the splitter: 100% of the sentences failed" in capsys.readouterr().err
+
+
+def test_made_up_answers_are_told_apart(tmp_path, capsys):
+    """HaluEval's three tasks: an answer is made up where a sentence is. The server sees three of four, and one more."""
+    bridge = "It opened in 1931. It is 503 metres long."
+    lines = [
+        {"knowledge": bridge, "question": "How long?", "right_answer": "It is 503 metres long.",
+         "hallucinated_answer": "It is 530 metres long."},
+        {"knowledge": bridge, "question": "When?", "right_answer": "It opened in 1931.", "hallucinated_answer": bridge},
+        {"knowledge": bridge, "dialogue_history": "[Human]: When?", "right_response": "It opened in 1931.",
+         "hallucinated_response": "It opened in 1931. It opened in May."},
+        {"document": bridge, "right_summary": "It is long.", "hallucinated_summary": "It is 9 metres long."},
+        {"user_query": "When?", "chatgpt_response": "Then.", "hallucination": "no"},
+    ]  # fmt: skip
+    write_rows(tmp_path / "qa_data.json", lines)
+    row = "rows.%s={responses: %s, annotator: 'generative:openai:m@%s'}"
+    with annotating(correct) as server:
+        assert main(["run", "anah/detection", row % ("HaluEval", "qa_data.json", server.url), "--output", "en"]) == 3
+        asked = [input_of(body, "question") for body in server.requests]
+        assert {"How long?", "When?", "[Human]: When?", ""} == {text or "" for text in asked}
+    (done,) = table_of(tmp_path / "en")
+    # Lengths: true 22, 18, 18, 11; made up 22, 41, 36, 20: from 20 on made up is right but once.
+    assert done["overall"] == {
+        "answer_accuracy": 75, "answer_f1": 75, "answer_auc": None, "length_accuracy": 87.5, "length_auc": 90.625,
+    }  # fmt: skip
+    told = capsys.readouterr().out
+    assert "# HaluEval: 1 line without answers of HaluEval or HalluQA" in told
+    assert "\nHaluEval | 75.00 | 75.00 | – | 87.50 | 90.62 | 8 of 8\n" in told
+
+
+def test_halluqa_is_judged_by_its_other_answers(tmp_path, capsys):
+    """And by the text of its source; a question with neither is left out, unless a document is given."""
+    lines = [
+        {"Question": "多高？", "Best Answer1": "水坝高120米。", "Best Answer2": "高120米。",
+         "Source": "https://x.cn 建于1950年。",
+         "Wrong_Answer1": "高210米。", "Wrong_Answer2": "水坝很有名。", "Wrong_Answer3": "不高。"},
+        {"Question": "谁？", "Best Answer1": "李冰。", "Source": "https://x.cn/b", "Wrong_Answer1": "张三。"},
+    ]  # fmt: skip
+    (tmp_path / "HalluQA.json").write_text(json.dumps(lines, ensure_ascii=False, indent=1), encoding="utf-8")
+    with annotating(correct) as server:
+        row = f"rows.HalluQA={{responses: HalluQA.json, annotator: 'generative:openai:m@{server.url}'}}"
+        assert main(["run", "anah/detection", row, "--output", "zh"]) == 3
+        shown = {input_of(body, "sentence"): input_of(body, "document") for body in server.requests}
+        assert shown == {
+            "水坝高120米。": "建于1950年。\n高120米。", "高210米。": "建于1950年。\n高120米。",
+            "高120米。": "建于1950年。\n水坝高120米。", "水坝很有名。": "建于1950年。\n水坝高120米。",
+        }  # fmt: skip
+        # The first true answer says more than the other: called made up.
+        assert table_of(tmp_path / "zh")[0]["overall"]["answer_accuracy"] == 75
+        write_rows(tmp_path / "documents.jsonl", [{"question": "谁？", "document": "修建者是李冰。"}])
+        assert main(["run", "anah/detection", row, "documents=documents.jsonl", "--output", "more"]) == 0
+        assert table_of(tmp_path / "more")[0]["overall"]["answer_accuracy"] == pytest.approx(500 / 6)
+        write_rows(tmp_path / "HalluQA.json", [{"question": "?"}])
+        assert main(["run", "anah/detection", row, "--output", "none"]) == 2
+    assert "HalluQA.json: expected answers of HaluEval or HalluQA, and a text" in capsys.readouterr().err
 
 
 def test_figures_and_rows_must_fit_together(tmp_path, capsys):

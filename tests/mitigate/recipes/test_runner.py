@@ -266,10 +266,13 @@ def test_one_annotator_under_two_names_is_refused(work, monkeypatch):
 
 
 def test_failed_judge_stops_the_run(work, monkeypatch):
-    """One sentence in nine is borne, two are not."""
+    """One sentence in ten is borne, two are not; what was answered is kept, and asked once."""
+    asked: list[Any] = []
     answer = " ".join(f"Fact {i}." for i in range(10))
     options: Any = load_recipe(recipe(work, GRPO), annotators={"oracle": Failing()})[0]
-    monkeypatch.setattr("mitigate.recipes.runner.ask", lambda *_, **__: [[{"reference": "R", "answer": answer}]])
+    monkeypatch.setattr(
+        "mitigate.recipes.runner.ask", lambda *_, **__: asked.append(1) or [[{"reference": "R", "answer": answer}]]
+    )
     questions = read_questions(options, None)
     with open_run(work / "failed", options) as folder:
         options._annotators["oracle"].failing = 2
@@ -278,7 +281,8 @@ def test_failed_judge_stops_the_run(work, monkeypatch):
         assert not folder.rows("samples.jsonl")
         options._annotators["oracle"].failing = 1
         answer_and_judge("before", options.model, questions, options, folder)
-        assert len(folder.rows("samples.jsonl")) == 1
+        assert len(folder.rows("samples.jsonl")) == len(asked) == 1
+        assert not (work / "failed" / "answers-before.jsonl").exists()
 
 
 def test_killed_sampling_goes_on(dpo, work, monkeypatch):
@@ -300,6 +304,11 @@ def test_killed_sampling_goes_on(dpo, work, monkeypatch):
     ({"reward": {"annotator": "no where"}}, "reward.annotator: no such folder"),
     ({"reward": {"annotator": "nli:no where"}}, "reward.annotator: no such folder 'no where'"),
     ({"reward": {"annotator": "nli:a/b"}, "evaluation": {"data": {"dev": "nowhere"}}}, "evaluation.data: dev"),
+    (
+        {"trainer": {"share_prompts": True, "gradient_checkpointing": True}},
+        "trainer.share_prompts: expected gradient_checkpointing: false",
+    ),
+    ({"grpo": {"gradient_checkpointing": True}, "trainer": {"share_prompts": True}}, "trainer.share_prompts: expected"),
     ({"trainer": {"per_device_batch": 7}}, "per_device_batch: expected a divisor of .* 64 / 1, got 7"),
     ({"grpo": {"use_vllm": True}}, "grpo.use_vllm: vllm is not installed"),
     ({"launch": {"config": "zero9", "processes": 2}, "reward": {}, "evaluation": {}}, "launch.config: no such"),
@@ -325,6 +334,11 @@ def test_killed_sampling_goes_on(dpo, work, monkeypatch):
         "evaluation.annotator: expected another judge than the reward's 'a/b'",
     ),
     ({"reward": {"annotator": "cascade:embedded+no where"}}, "reward.annotator: no such folder 'no where'"),
+    (
+        {"reward": {"annotator": "cascade:embedded+ensemble:min:a/b+c/d"}, "uncalibrated": True,
+         "evaluation": {"annotator": "c/d"}},
+        "evaluation.annotator: expected another judge than",
+    ),
     ({"reward": {"annotator": "ensemble:most:a/b+c/d"}}, "reward.annotator: .*expected ensemble:HOW:FIRST"),
     ({"reward": {"annotator": "ensemble:min:embedded+no where"}}, "reward.annotator: no such folder 'no where'"),
     ({"trainer": {"kl_target": 0.1}}, "trainer.beta: expected a number above 0 to start from"),

@@ -10,7 +10,7 @@ from rich.console import Console
 from annotators.records import LABELS
 from mitigate.report.terminal import print_records, summary
 from mitigate.report.totals import REASONS, Totals
-from tests.helpers.report_cases import ANSWER, REFERENCE, annotated, record_of
+from tests.helpers.report_cases import ANSWER, REFERENCE, annotated, record_of, sentence
 
 
 def printed(*records: dict[str, Any], terminal: bool = False) -> str:
@@ -32,6 +32,15 @@ def test_label_probability_evidence_and_correction_are_shown() -> None:
     why = "why: The answer says “300”, the source “330”. (or unverifiable 0 %)"
     assert f"✗ contradictory 100 % The tower is 300 metres high. {why} {evidence}" in text
     assert "rejected lines 2" in text
+
+
+def test_differing_words_of_the_evidence_are_bold() -> None:
+    source, claim = "The tower  is, all in\nall, 330 metres high.", "The tower is 300 metres high."
+    fragments = [{"start": 0, "end": len(source), "text": source}]
+    record = {**record_of(""), "reference": source, "answer": claim}
+    record["sentences"] = [sentence(claim, 0, len(claim), label="contradictory", fragments=fragments)]
+    shown = printed(record, terminal=True)
+    assert "“The tower is, all in all, \x1b[1m330\x1b[0m metres high.”" in shown
 
 
 def test_unsure_sentences_show_their_probability() -> None:

@@ -265,3 +265,52 @@ def test_plain_rewards_reach_every_token(tmp_path, eos):
 def test_settings_that_would_be_wrong(tmp_path):
     with pytest.raises(ValueError, match=r"importance_sampling_level='sequence'.*set it to \"token\""):
         trainer(tmp_path, importance_sampling_level="sequence", loss_type="grpo")
+
+
+def test_shared_prompts_change_neither_loss_nor_gradient(tmp_path, monkeypatch):
+    """Two prompts, one padded at the left, with two answers each in mixed order, one padded at the right."""
+    made = trainer(tmp_path)
+    ids = torch.randint(3, len(TOKENIZER), (2, 5), generator=torch.Generator().manual_seed(0))
+    ends = torch.randint(3, len(TOKENIZER), (4, 3), generator=torch.Generator().manual_seed(1))
+    ids_BT = torch.cat([ids[[0, 1, 0, 1]], ends], dim=1)
+    mask_BT = torch.ones_like(ids_BT)
+    mask_BT[1::2, :2] = 0
+    mask_BT[0, -1] = 0
+    found = []
+    for made.share_prompts, size in ((False, None), (True, None), (True, 3)):
+        made.model.zero_grad()
+        logps, entropies, _ = made._get_per_token_logps_and_entropies(
+            made.model, ids_BT, mask_BT, 3, batch_size=size, compute_entropy=True
+        )
+        kept = mask_BT[:, -3:].bool()
+        (logps[kept] * torch.arange(1.0, 12.0)).sum().backward()
+        gradients = torch.cat([p.grad.flatten() for p in made.model.parameters()])
+        found.append((logps[kept].detach(), entropies[kept].detach(), gradients))
+    for stock, *shared in zip(*found, strict=True):
+        assert stock.abs().max() > 0.1
+        for other in shared:
+            torch.testing.assert_close(other, stock, rtol=1e-4, atol=1e-5)
+    monkeypatch.setattr(made, "_sharing", None)  # what it can't read goes to TRL: one token, a layer without keys
+    assert made._get_per_token_logps_and_entropies(made.model, ids_BT[:, -4:], mask_BT[:, -4:], 3)[0].shape == (4, 3)
+    made.model.config.layer_types = ["linear_attention"]
+    assert made._get_per_token_logps_and_entropies(made.model, ids_BT, mask_BT, 3)[0].shape == (4, 3)
+
+
+def test_shared_prompts_change_no_sample(tmp_path):
+    """Three answers to each of two prompts of other lengths, drawn with one seed; the prompts are read once."""
+    made, read = trainer(tmp_path, max_completion_length=6, temperature=0.5), []
+    for p in made.model.parameters():
+        p.data *= 3  # so that a token hangs on where the others stand
+    made.model.register_forward_pre_hook(
+        lambda _, args, given: read.append(tuple(given["input_ids"].shape)), with_kwargs=True
+    )
+    prompts = [TOKENIZER(text)["input_ids"] for text in ("who sang", "where does the river end")]
+    said = []
+    for made.share_prompts in (False, True):
+        torch.manual_seed(0)
+        said.append(made._generate_single_turn([p for p in prompts for _ in range(3)], None, {}, 3)[0])
+    width = max(map(len, prompts))
+    assert said[0] == said[1]
+    assert len(set(map(tuple, said[0]))) > 2
+    assert read.count((6, width)) == read.count((2, width - 1)) == 1
+    assert "generate" not in vars(made.model)
