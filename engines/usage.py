@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from threading import RLock
 from typing import Any
 
@@ -21,6 +22,7 @@ class Meter:
 
     def __init__(self) -> None:
         self._lock = RLock()
+        self.heard: Callable[[], None] | None = None  # called after each count: long work shows that it goes on
         self.begin()
 
     def begin(
@@ -90,6 +92,8 @@ class Meter:
                 self.paid += 1
                 self.cost += self.money(prompt or 0, reply or 0) or 0.0
                 self._next = max(self._next, now) + self._token_pause * ((prompt or 0) + (reply or 0))
+        if self.heard is not None:
+            self.heard()
 
     def money(self, prompt: int, reply: int) -> float | None:
         """What so many tokens cost; None without a price."""

@@ -21,6 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Protocol
 
+from engines.usage import METER
 from fewl.records import RecordError, read_record
 
 Record = dict[str, Any]
@@ -69,30 +70,44 @@ def counted(n: int, one: str, many: str = "") -> str:
 
 @contextmanager
 def progress(what: str, total: int, done: int = 0) -> Iterator[Tell]:
-    """Show ``done`` of ``total`` steps on standard error: a bar in a terminal, else a line every tenth of the way."""
+    """Show ``done`` of ``total`` steps on standard error: a bar in a terminal, else a line every tenth of the way or
+    minute. Within a step, such as a long document, the replies of language models are counted.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
-    if console.is_terminal:
-        columns = (
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
-        )  # fmt: skip
-        with Progress(*columns, console=console, disable=done >= total, transient=True) as bar:
-            task = bar.add_task(what, total=total, completed=done, note="")
-            yield lambda done, note="": bar.update(task, completed=done, note=note)
-        return
+    console, before, now = Console(stderr=True), METER.heard, done
     last, said = done * 10 // max(total, 1), time.monotonic()
 
-    def tell(done: int, note: str = "") -> None:
+    def show(note: str) -> None:
         nonlocal last, said
-        tenth = done * 10 // max(total, 1)
-        if tenth > last and time.monotonic() - said >= APART:
+        tenth, waited = now * 10 // max(total, 1), time.monotonic() - said
+        if waited >= APART and (tenth > last or waited >= 6 * APART):
             last, said = tenth, time.monotonic()
-            print(f"{what}: {done:,} of {total:,} {note}".rstrip(), file=sys.stderr, flush=True)
+            print(f"{what}: {now:,} of {total:,} {note}".rstrip(), file=sys.stderr, flush=True)
 
-    yield tell
+    def tell(done: int, note: str = "") -> None:
+        nonlocal now
+        now = done
+        show(note)
+
+    with ExitStack() as stack:
+        if console.is_terminal:
+            columns = (
+                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+                TextColumn("{task.fields[note]}"),
+            )  # fmt: skip
+            bar = stack.enter_context(Progress(*columns, console=console, disable=done >= total, transient=True))
+            task = bar.add_task(what, total=total, completed=done, note="")
+
+            def show(note: str) -> None:
+                bar.update(task, completed=now, note=note)
+
+        METER.heard = lambda: show(f"{METER.requests:,} replies")
+        try:
+            yield tell
+        finally:
+            METER.heard = before
 
 
 # --- lines and records --------------------------------------------------------------------------------------------

@@ -66,18 +66,13 @@ def test_code_of_a_checkpoint_runs_only_where_asked(folder, engine, tmp_path, mo
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
     monkeypatch.syspath_prepend(str(tmp_path / "modules"))
     own = shutil.copytree(folder, tmp_path / "own")
-    config = json.loads((own / "config.json").read_text())
-    auto = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnModel"}
-    (own / "config.json").write_text(json.dumps({**config, "model_type": "own", "auto_map": auto}))
-    code = "from transformers import LlamaConfig, LlamaForCausalLM\n"
-    code += "class OwnConfig(LlamaConfig):\n    model_type = 'own'\n"
-    (own / "own.py").write_text(f"{code}\nclass OwnModel(LlamaForCausalLM):\n    config_class = OwnConfig\n")
+    tiny_models.own_code(own)
     with pytest.raises(ValueError, match=r"read its \.py files, then give --trust-remote-code"):
         load_engine(f"transformers:{own}", device="cpu")
     trusted = load_engine(f"transformers:{own}", device="cpu", trust_remote_code=True)
     assert type(trusted.model).__name__ == "OwnModel"
     assert trusted.chat(CHATS[:1])[0].text == engine.chat(CHATS[:1])[0].text
-    (own / "own.py").write_text("import no_such_package\n" + code)
+    (own / "own.py").write_text("import no_such_package\n" + (own / "own.py").read_text())
     with pytest.raises(ImportError, match=r"no_such_package.*hallucination-toolkit\[internlm\]"):
         load_engine(f"transformers:{own}", device="cpu", trust_remote_code=True)
 

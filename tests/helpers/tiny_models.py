@@ -1,5 +1,6 @@
 """Tiny decoders with a byte-level tokenizer, and a tiny BERT, built in the test: nothing is downloaded."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,16 @@ def save_decoder(folder: Path, kind: str = "llama", **more: Any) -> Path:
     decoder(kind, **more).save_pretrained(folder)
     tokenizer().save_pretrained(folder)
     return folder
+
+
+def own_code(folder: Path) -> None:
+    """Turn a saved Llama into one like InternLM2, whose model and configuration are Python files in its folder."""
+    config = json.loads((folder / "config.json").read_text())
+    auto = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnModel"}
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "own", "auto_map": auto}))
+    code = "from transformers import LlamaConfig, LlamaForCausalLM\n"
+    code += "class OwnConfig(LlamaConfig):\n    model_type = 'own'\n"
+    (folder / "own.py").write_text(f"{code}\nclass OwnModel(LlamaForCausalLM):\n    config_class = OwnConfig\n")
 
 
 def save_tiny_bert(folder: Path, width: int) -> str:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engines.usage import METER
 from mitigate import io
 from tests.helpers.jsonl import read_rows
 
@@ -113,15 +114,24 @@ def test_what_cannot_be_written() -> None:
 
 
 def test_log_gets_a_line_every_tenth_and_plurals(capsys, monkeypatch):
-    clock = iter(range(0, 10_000, 4))  # four seconds between two looks at it
-    monkeypatch.setattr(io.time, "monotonic", lambda: next(clock))
+    clock = 0.0
+    monkeypatch.setattr(io.time, "monotonic", lambda: clock)
     with io.progress("judging", 2000, done=100) as tell:
         for done in range(200, 2001, 100):
+            clock += 4
             tell(done, "half a note")
-    lines = capsys.readouterr().err.splitlines()
-    # A tenth is 200. Looks at 4 s and 8 s are too early, that at 12 s (400) is told; 500 is no new tenth; and so on.
-    assert lines == [f"judging: {n} of 2,000 half a note" for n in ("400", "800", "1,200", "1,600", "2,000")]
-    clock = iter([0.0] * 20)
+        lines = capsys.readouterr().err.splitlines()
+        # A tenth is 200, and lines are 10 seconds apart: 400 comes at 12 s, 700 (a new tenth) at 24 s; and so on.
+        at = ("400", "700", "1,000", "1,300", "1,600", "1,900")
+        assert lines == [f"judging: {n} of 2,000 half a note" for n in at]
+    with io.progress("judging", 3) as tell, io.progress("another", 3):
+        METER.begin()
+        tell(1)
+        for seconds in (59, 1, 59, 1):  # one long document: a line each minute tells the replies so far
+            clock += seconds
+            METER.count(1, 1, 0.1)
+    assert capsys.readouterr().err.splitlines() == [f"another: 0 of 3 {n} replies" for n in (2, 4)]
+    METER.count(1, 1, 0.1)  # nobody listens any more
     with io.progress("judging", 3) as tell:  # short work says nothing
         for done in (1, 2, 3):
             tell(done)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from annotators.generative.prompts import names_of
@@ -13,7 +14,7 @@ from mitigate.recipes import generative_annotator as task
 from mitigate.recipes.config import load_recipe
 from mitigate.recipes.folder import open_run
 from tests.helpers.anah_fixture import made_topics, write_topics
-from tests.helpers.tiny_models import decoder, tokenizer
+from tests.helpers.tiny_models import decoder, own_code, tokenizer
 
 
 def recipe(tmp_path: Path, *assignments: str) -> Any:
@@ -57,6 +58,25 @@ def test_training_learns_and_saves_the_annotator(tmp_path):
 
     saved_tokenizer = AutoTokenizer.from_pretrained(tmp_path / "whole" / "annotator")
     assert saved_tokenizer.apply_chat_template([{"role": "user", "content": "x"}], tokenize=False) == "x\n\n"
+
+
+def test_training_options_reach_trainer(tmp_path, monkeypatch):
+    """A base that brings code of its own, as InternLM2 does, in bfloat16 and with Adafactor."""
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.syspath_prepend(str(tmp_path / "modules"))
+    more = ("training.max_steps=1", "training.evaluate_every=1", "training.optim=adafactor", "training.dtype=bfloat16")
+    options = recipe(tmp_path, *more, "training.trust_remote_code=true")
+    own_code(tmp_path / "base")
+    with open_run(tmp_path / "run", options) as run:
+        task.run(options, run)
+    saved = load_file(tmp_path / "run" / "annotator" / "model.safetensors")
+    assert {weight.dtype for weight in saved.values()} == {torch.bfloat16}
+    (checkpoint,) = (tmp_path / "run" / "checkpoints").glob("checkpoint-*")
+    state = torch.load(checkpoint / "optimizer.pt", weights_only=True)["state"]
+    assert any("exp_avg_sq_row" in of_weight for of_weight in state.values())  # Adafactor's factors
+    refused = recipe(tmp_path, *more)
+    with open_run(tmp_path / "refused", refused) as run, pytest.raises(UsageError, match=r"brings code of its own"):
+        task.run(refused, run)
 
 
 def test_wrong_recipes_stop_before_anything_loads(tmp_path):
