@@ -84,7 +84,8 @@ def progress(what: str, total: int, done: int = 0) -> Iterator[Tell]:
         tenth, waited = now * 10 // max(total, 1), time.monotonic() - said
         if waited >= APART and (tenth > last or waited >= 6 * APART):
             last, said = tenth, time.monotonic()
-            print(f"{what}: {now:,} of {total:,} {note}".rstrip(), file=sys.stderr, flush=True)
+            so_far = f"{what}: {now:,} of {total:,}"
+            print(f"{so_far}, {note}" if note else so_far, file=sys.stderr, flush=True)
 
     def tell(done: int, note: str = "") -> None:
         nonlocal now

@@ -27,6 +27,7 @@ from engines import load_engine, packaged, parse_engine
 from engines.cache import CachedEngine, kept_vectors
 from engines.types import Engine, EngineError, OnResult
 from fewl.expertise import PAIRS, TOKENS, Pairs, generate_pairs, prompted_expertise, reference_answers
+from fewl.expertise import report as pairs_report
 from fewl.records import read_record
 from fewl.score import Expertise
 from fewl.similarity import (
@@ -325,17 +326,21 @@ def fill(
         name, engine = next(iter(references.items()))
         bare = [place for place, record in enumerate(records) if not (record.get("iw") and record.get("co"))]
         tell(f"{name}: makes wrong and corrected answers to {counted(len(bare), 'question')}")
-        texts, progress = [records[place]["question"] for place in bare], _progress(name, len(bare), tell)
+        texts, progress = [records[place]["question"] for place in bare], _progress(name, None, tell)
         made = generate_pairs(engine, texts, n=pairs, seed=seed, on_result=progress)
+        read = pairs_report(made, pairs)
+        if read["pairs"] < read["pairs_wanted"]:
+            why = ", ".join(f"{problem} {times:,}" for problem, times in read["problems"].items())
+            tell(f"{name}: {read['pairs']:,} of {read['pairs_wanted']:,} pairs came ({why})")
         for place, one in zip(bare, made, strict=True):
             records[place]["iw"], records[place]["co"] = one.iw, one.co
             asked[place].pairs = one
     if expertise == "prompted":
-        read = [read_record(record) for record in records]
+        known = [read_record(record) for record in records]
 
         def rated(name: str, engine: Engine) -> list[float | None]:
-            total = sum(len(one.iw) + len(one.co) for one in read if one.references.get(name))
-            return prompted_expertise(engine, name, read, on_result=_progress(name, total, tell))
+            total = sum(len(one.iw) + len(one.co) for one in known if one.references.get(name))
+            return prompted_expertise(engine, name, known, on_result=_progress(name, total, tell))
 
         for name, r_Q in at_once(references, rated).items():
             for row, r in zip(asked, r_Q, strict=True):
@@ -368,8 +373,8 @@ def at_once(engines: Mapping[str, Engine], work: Callable[[str, Engine], T]) -> 
     return {name: begun[name].result() if name in begun else here[name] for name in engines}
 
 
-def _progress(name: str, total: int, tell: Tell) -> OnResult:
-    """Tells now and then how many of ``total`` replies are there."""
+def _progress(name: str, total: int | None, tell: Tell) -> OnResult:
+    """Tells now and then how many replies are there, of ``total`` where that is known."""
     done, last = 0, time.monotonic()
 
     def on_result(place: int, result: object) -> None:
@@ -377,6 +382,6 @@ def _progress(name: str, total: int, tell: Tell) -> OnResult:
         done += 1
         if time.monotonic() - last >= EVERY:
             last = time.monotonic()
-            tell(f"{name}: {done:,} of {total:,} replies")
+            tell(f"{name}: {done:,} replies" if total is None else f"{name}: {done:,} of {total:,} replies")
 
     return on_result

@@ -227,7 +227,7 @@ Subparsers: TypeAlias = "argparse._SubParsersAction[Parser]"  # its public name 
 def add_command(subparsers: Subparsers, name: str, text: str, more: str = "", exit_codes: str = EXIT_CODES) -> Parser:
     """Add a command; its help is ``text``, and its own page says ``more``."""
     description = " ".join(filter(None, (text, more, exit_codes)))
-    return subparsers.add_parser(name, help=text.replace("%", "%%"), description=description.replace("%", "%%"))
+    return subparsers.add_parser(name, help=text.replace("%", "%%"), description=description)
 
 
 def generative_options(args: argparse.Namespace, names: Sequence[str] = ()) -> dict[str, Any]:

@@ -271,8 +271,7 @@ def check_reference(row: Record) -> list[Problem]:
     """A topic goes on when it has a document, the text of which may have been put in by hand."""
     if row["document"] is not None:
         return check_texts(row, reference="text")
-    seen = ", ".join(c["title"] for c in row["candidates"]) or "none"
-    expected = (
-        f"a document for the topic {row['topic']!r} (candidates: {seen}); add one to the corpus, or an alias to the"
-    )
-    return [Problem("document", None, f"{expected} topic")]
+    said = {one["document"]: f": {one['verdict']}" for one in row["judged"]}  # by the LLM, in the order asked
+    seen = ", ".join(f"{c['title']}{said.get(c['document'], '')}" for c in row["candidates"]) or "none"
+    advice = "add one to the corpus, or an alias to the topic"
+    return [Problem("document", None, f"a document for the topic {row['topic']!r} (candidates: {seen}); {advice}")]

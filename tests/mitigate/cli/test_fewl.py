@@ -101,6 +101,18 @@ def test_prompted_expertise_asks_the_reference_llm(tmp_path, monkeypatch):
     assert read(scored)[0]["lambda"]["one"] == pytest.approx(0.880797, abs=1e-6)
 
 
+def test_pairs_that_did_not_come_are_told(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("mitigate.models.EVERY", 0.0)
+    monkeypatch.setattr("mitigate.models.open_engine", lambda *_, **__: Scripted(lambda *_: "As you like.", "m"))
+    options = ["--reference-llm", "one=openai:m", "--expertise", "similarity", "--pairs", "2"]
+    source = write(tmp_path / "q.jsonl", questions(2))
+    assert fewl("score", "--input", source, "--output", tmp_path / "s.jsonl", *options) == 2
+    told = capsys.readouterr().err
+    # Two questions are asked for two pairs each, in three rounds.
+    assert "one: 6 replies\nmitigate: one: 0 of 4 pairs came (no_pairs 6)\n" in told
+    assert "no record has iw and co; add them, or take another expertise" in told
+
+
 def test_bad_lines_are_named_and_kept(tmp_path, capsys):
     source = write(tmp_path / "q.jsonl", questions(2))
     with source.open("a") as file:

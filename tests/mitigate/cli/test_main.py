@@ -40,6 +40,7 @@ def options(name: str) -> dict[str, argparse.Action]:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_is_sentences_and_words_mean_the_same(name: str) -> None:
     assert (COMMANDS[name].description or "").endswith(".")
+    assert "%%" not in COMMANDS[name].format_help()
     found = options(name)
     for option, action in found.items():
         text = str(action.help)

@@ -176,7 +176,7 @@ def test_bad_inputs_are_named_others_go_on(tmp_path, capsys):
         "topics.jsonl:2: topic: expected a name of its own (line 1 has the same)",
         "empty.md:1: text: expected a string with text in it", "latin.txt:1: expected UTF-8 text",
         "gone.txt:1: expected a file that can be read, got No such file",
-        "a document for the topic 'Harrow Bridge' (candidates: Blue Lantern)",
+        "a document for the topic 'Harrow Bridge' (candidates: Blue Lantern: no)",
     ):  # fmt: skip
         assert part in said
     assert [row["line"] for row in rows(out / "01_topics.jsonl.rejected.jsonl")] == [2, 4, 5, 6]
