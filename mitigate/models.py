@@ -322,9 +322,9 @@ def fill(
             record["reference_answers"] = {**(record.get("reference_answers") or {}), name: texts}
     for name, record, texts in answered(answers or {}, lambda r, name: name not in models_of(r), 1):
         record["answers"] = [*record["answers"], *({"text": text, "model": name} for text in texts)]
-    if references and wants_pairs(expertise):
+    bare = [place for place, record in enumerate(records) if not (record.get("iw") and record.get("co"))]
+    if references and wants_pairs(expertise) and bare:
         name, engine = next(iter(references.items()))
-        bare = [place for place, record in enumerate(records) if not (record.get("iw") and record.get("co"))]
         tell(f"{name}: makes wrong and corrected answers to {counted(len(bare), 'question')}")
         texts, progress = [records[place]["question"] for place in bare], _progress(name, None, tell)
         made = generate_pairs(engine, texts, n=pairs, seed=seed, on_result=progress)

@@ -207,8 +207,8 @@ def run_score(args: argparse.Namespace) -> int:
         write_lines(args.output, scored)
         summary: dict[str, Any] = {"similarity": called, "embedding": embedding, "fewl_options": asdict(options)}
         summary |= {"report": asdict(report), "pairs": None}
-        if args.reference_llm and models.wants_pairs(args.expertise):
-            summary["pairs"] = pairs_report([one.pairs for one in asked if one.pairs is not None], args.pairs)
+        if made := [one.pairs for one in asked if one.pairs is not None]:
+            summary["pairs"] = pairs_report(made, args.pairs)
         if has_pairs:
             counts = agreement_counts(records, similarity)
             means = {name: np.mean(rows, axis=0).tolist() for name, rows in counts.items()}
