@@ -2,10 +2,12 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from openai import OpenAI
 
 from annotators import LABELS
 from annotators.text.sentences import split_sentences
@@ -13,7 +15,8 @@ from engines.packaged import on_disk
 from mitigate.cli.main import main
 from mitigate.io import check_annotation_input, read_lines
 from mitigate.recipes.data import check_question
-from tests.helpers.jsonl import read_rows
+from tests.helpers.engines_server import told_url, transformers_serve
+from tests.helpers.jsonl import read_rows, write_rows
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LINES = list(read_lines(EXAMPLES / "records.jsonl", check_annotation_input))
@@ -46,8 +49,11 @@ def test_questions_are_complete():
     assert [row["id"] for row in rows if not row["answerable"]] == ["halley", "railway", "kilimanjaro"]
 
 
+real = pytest.mark.skipif(on_disk("smollm2") is None, reason="skipped: run `mitigate models get smollm2` once")
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(on_disk("smollm2") is None, reason="skipped: run `mitigate models get smollm2` once")
+@real
 def test_smollm2_answers_and_is_mended(tmp_path, capsys):
     """The recipe of `make run` on two questions with short answers, real weights throughout."""
     lines = (EXAMPLES / "questions.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
@@ -65,3 +71,48 @@ def test_smollm2_answers_and_is_mended(tmp_path, capsys):
     assert 0 < done["first"]["in_document"] <= 1
     assert (out / "report.html").read_text().count("<article") == 2
     assert "words in document" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@real
+def test_smollm2_behind_a_server_judges_and_is_judged(tmp_path, capsys):
+    """It is too weak to be a good judge: what it says must be read, or counted as unread, and nothing may be lost."""
+    model, record = on_disk("smollm2"), RECORDS[0]
+    wrong, right = "A spider has six legs.", "A spider has eight legs."
+    pair = {"question": "How many legs has a spider?", "baseline": wrong, "method": right, "reference": right}
+    asked = {"question": pair["question"], "answers": [{"text": right}, {"text": wrong}], "iw": [wrong], "co": [right]}
+    judged, scored = tmp_path / "judged.jsonl", tmp_path / "scored.jsonl"
+    with transformers_serve(Path(str(model)), tmp_path / "serve.log") as url:
+        engine = f"openai:{model}@{url}"
+        pairs = write_rows(tmp_path / "pairs.jsonl", [pair])
+        assert main(["judge", "--input", str(pairs), "--output", str(judged), "--engine", engine]) == 0
+        source = write_rows(tmp_path / "q.jsonl", [asked])
+        command = ["fewl", "score", "--input", str(source), "--output", str(scored), "--expertise", "prompted"]
+        assert main([*command, "--reference-llm", f"smol={engine}", "--max-tokens", "40"]) == 0
+        topics = write_rows(tmp_path / "topics.jsonl", [{"topic": "Ada Kirwan", "category": "celebrity"}])
+        keys = [f"topics={topics}", f"engine={engine}", "annotator=embedded-fast", "questions.max_tokens=100"]
+        folder = tmp_path / "made"
+        command = ["build-dataset", "dataset/example", *keys, "matching.judge=false", "--output", str(folder)]
+        assert main(command) in (0, 1, 3)
+        made = [row for path in folder.glob("11_annotated*") for row in read_rows(path)]
+        assert made or "(line rejected)" in capsys.readouterr().err
+        command = [sys.executable, "-m", "mitigate.cli", "serve", "--upstream", url, "--port", "0"]
+        with told_url([*command, "--annotator", "embedded-fast"], tmp_path / "proxy.log") as proxy, OpenAI(
+            base_url=proxy, api_key="none", max_retries=0, timeout=120
+        ) as client:  # fmt: skip
+            more = {"hallucination": {"reference": record["reference"]}}
+            messages: Any = [{"role": "user", "content": record["question"]}]
+            chunks = list(client.chat.completions.create(
+                model=str(model), messages=messages, max_tokens=40, stream=True, extra_body=more,
+            ))  # fmt: skip
+    (verdict,), (row,) = read_rows(judged), read_rows(scored)
+    assert verdict["outcome"] in ("win", "loss", "tie", "unsure")
+    assert all(len(reply) > 0 for reply in verdict["replies"])
+    assert row["lambda"] == {"smol": 1.0}
+    assert "eight" in row["reference_answers"]["smol"][0].replace("8", "eight")
+    assert row["answers"][0]["score"] > row["answers"][1]["score"]
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    (found,) = [extra for chunk in chunks if chunk.choices and (extra := chunk.choices[0].model_extra or {})]
+    sentences = found["hallucination"]["sentences"]
+    assert len(text.split()) > 10
+    assert [text[one["start"] : one["end"]] for one in sentences] == [one["text"] for one in sentences]

@@ -1,6 +1,9 @@
-"""A scripted OpenAI-compatible server for tests, and an engine in this process: a function decides what they answer."""
+"""OpenAI-compatible servers for tests: a scripted one, an engine in this process, ``transformers serve``, the proxy."""
 
 import json
+import os
+import re
+import subprocess
 import sys
 import threading
 import time
@@ -8,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 from engines.types import ChatResult, Sample, Sampling
@@ -134,3 +138,30 @@ def serving(script: Callable[[dict[str, Any]], Reply]) -> Iterator[Server]:
         http.shutdown()
         thread.join()
         http.server_close()
+
+
+@contextmanager
+def told_url(command: list[str], log: Path) -> Iterator[str]:
+    """Run a server as a process of its own until the end of the block; yields the URL that its output tells."""
+    with log.open("wb") as out:
+        env = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env)
+    try:
+        told, deadline = None, time.monotonic() + 240
+        while told is None and time.monotonic() < deadline:
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.1)
+            told = re.search(r"(?:running on|base URL:) (http://127\.0\.0\.1:\d+\S*)", log.read_text())
+        assert told is not None, f"the server did not come up:\n{log.read_text()}"
+        yield told[1]
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@contextmanager
+def transformers_serve(folder: Path, log: Path) -> Iterator[str]:
+    """Serve a checkpoint on a free port, which the server takes itself; yields the base URL."""
+    options = f"serve {folder} --device cpu --dtype float32 --host 127.0.0.1 --port 0".split()
+    with told_url([str(Path(sys.executable).parent / "transformers"), *options], log) as url:
+        yield f"{url}/v1"
