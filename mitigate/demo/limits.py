@@ -12,6 +12,7 @@ import re
 import shutil
 import tempfile
 import zipfile
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from html.parser import HTMLParser
@@ -101,8 +102,20 @@ def read_document(path: Path, limits: Limits) -> str:
     return text
 
 
+def decoded(body: bytes, charset: str) -> str:
+    """The text of a file that names its charset; UTF-8 where it names none that pages use."""
+    with suppress(LookupError):
+        if _CHARSETS.match(charset):
+            return body.decode(charset, "replace")
+    return body.decode("utf-8-sig", "replace")
+
+
 def _read_text(path: Path, most: int) -> str:
-    return path.read_bytes().decode("utf-8-sig", "replace")
+    body = path.read_bytes()
+    with suppress(UnicodeDecodeError):
+        return body.decode("utf-8-sig")
+    named = _META.search(body[:2048])  # of an older page
+    return decoded(body, named[1].decode() if named else "")
 
 
 def _read_pdf(path: Path, most: int) -> str:
@@ -154,6 +167,8 @@ class _Text(HTMLParser):
         self.parts += [] if self.hidden else [data]
 
 
+_CHARSETS = re.compile(r"iso-8859|windows-|latin|koi8|gb|big5|shift_jis|euc-|utf-16", re.I)
+_META = re.compile(rb"<meta[^>]+charset=[\"']?([\w-]+)", re.I)
 _UNSEEN = frozenset("script style head template noscript".split())
 _INLINE = frozenset("a abbr b bdi bdo cite code em i kbd mark q s small span strong sub sup u var wbr".split())
 

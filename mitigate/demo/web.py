@@ -7,18 +7,15 @@ cookie, key or proxy of the environment is used.
 
 from __future__ import annotations
 
-import re
+import asyncio
 import socket
-import threading
 from collections.abc import Collection
-from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from pathlib import PurePosixPath
-from time import perf_counter
 
 import httpx
 
-from mitigate.demo.limits import DOCUMENTS, Limits, Refusal, detail, read_document, work_folder
+from mitigate.demo.limits import DOCUMENTS, Limits, Refusal, decoded, detail, read_document, work_folder
 from mitigate.report.totals import one_line
 
 SECONDS, REDIRECTS = 20.0, 5
@@ -27,8 +24,8 @@ KINDS = {
     "text/markdown": ".md", "application/vnd.openxmlformats-officedocument.wordprocessingml.document": ".docx",
 }  # fmt: skip
 UNNAMED = ("", "application/octet-stream", "binary/octet-stream")  # here the ending of the address says what it is
-CHARSETS = re.compile(r"iso-8859|windows-|latin|koi8|gb|big5|shift_jis|euc-|utf-16", re.I)  # others are read as UTF-8
-META = re.compile(rb"<meta[^>]+charset=[\"']?([\w-]+)", re.I)
+CLOSED = [ip_network(one) for one in ("192.0.0.0/24", "168.63.129.16/32", "fec0::/10")]  # of clouds, Azure; old private
+NAT64 = ip_network("64:ff9b::/96")
 HEADERS = {"Accept": ", ".join(KINDS), "Accept-Encoding": "identity", "User-Agent": "hallucination-toolkit"}
 INSTEAD = "Or download it yourself and add the file."
 
@@ -38,45 +35,21 @@ def read_address(
 ) -> str:  # fmt: skip
     """The text of the document at a web address.
 
-    ``seconds`` is how long a server may be silent, and all of it may take. ``allowed`` are IP addresses that are asked
-    although they are not public. Refusal where it may not or can't be had, is too large or of another kind.
+    ``seconds`` is how long all of it may take. ``allowed`` are IP addresses that are asked although they are not
+    public. Refusal where it may not or can't be had, is too large or of another kind.
     """
-    end = perf_counter() + seconds
-    here = address.strip()
-    client = httpx.Client(trust_env=False, timeout=seconds)
-    watch = threading.Timer(seconds, client.close)  # httpx's own limit is one on each read
-    watch.daemon = True
-    watch.start()
+    here = one_line(address.strip(), 100)
     try:
-        with client:
-            url = httpx.URL(here)
-            for _ in range(REDIRECTS + 1):
-                here = one_line(str(url), 100)
-                asked = url.copy_with(host=_checked(url, here, allowed))
-                host = url.raw_host.decode()
-                headers = {**HEADERS, "Host": url.netloc.decode()}
-                with client.stream("GET", asked, headers=headers, extensions={"sni_hostname": host}) as response:
-                    if not response.has_redirect_location:
-                        kind = _kind(response, url, here)
-                        body = _body(response, here, limits.file_bytes, end)
-                        break
-                    url = url.join(response.headers["location"])
-            else:
-                raise Refusal(f"{one_line(address, 100)} redirects more than {REDIRECTS} times. {INSTEAD}")
+        fetched = _fetched(httpx.URL(address.strip()), limits.file_bytes, allowed)
+        kind, charset, body = asyncio.run(asyncio.wait_for(fetched, seconds))
+    except TimeoutError as error:
+        raise Refusal(f"{here} did not answer within {seconds:g} seconds. Try again. {INSTEAD}") from error
     except (httpx.InvalidURL, UnicodeError) as error:
-        raise Refusal(f"{one_line(here, 100)} is no web address: {detail(error)}. Give one like https://…") from error
-    except (httpx.HTTPError, OSError, RuntimeError) as error:  # the last two where the client was closed
-        if isinstance(error, httpx.TimeoutException) or perf_counter() > end:
-            raise Refusal(f"{here} did not answer within {seconds:g} seconds. Try again. {INSTEAD}") from error
+        raise Refusal(f"{here} is no web address: {detail(error)}. Give one like https://…") from error
+    except (httpx.HTTPError, OSError) as error:
         raise Refusal(f"{here} can't be fetched: {detail(error)}. Check the address. {INSTEAD}") from error
-    finally:
-        watch.cancel()
-    charset = response.charset_encoding or ""
-    if not charset and kind == ".html" and (named := META.search(body[:2048])):
-        charset = named[1].decode()
-    if kind not in (".pdf", ".docx") and CHARSETS.match(charset):
-        with suppress(LookupError):
-            body = body.decode(charset, "replace").encode()
+    if charset and kind not in (".pdf", ".docx"):
+        body = decoded(body, charset).encode()
     path = work_folder() / f"document{kind}"
     path.write_bytes(body)
     try:
@@ -85,12 +58,29 @@ def read_address(
         path.unlink()
 
 
-def _checked(url: httpx.URL, here: str, allowed: Collection[str]) -> str:
+async def _fetched(url: httpx.URL, most: int, allowed: Collection[str]) -> tuple[str, str, bytes]:
+    """The ending that a file of such content has, the charset that the server names or "", and the content."""
+    async with httpx.AsyncClient(trust_env=False, timeout=None) as client:
+        for _ in range(REDIRECTS + 1):
+            here = one_line(str(url), 100)
+            asked = url.copy_with(host=await _checked(url, here, allowed))
+            headers = {**HEADERS, "Host": url.netloc.decode()}
+            name = {"sni_hostname": url.raw_host.decode()}
+            async with client.stream("GET", asked, headers=headers, extensions=name) as response:
+                if not response.has_redirect_location:
+                    kind = _kind(response, url, here)
+                    return kind, response.charset_encoding or "", await _body(response, here, most)
+                url = url.join(response.headers["location"])
+    raise Refusal(f"{here} redirects more than {REDIRECTS} times. {INSTEAD}")
+
+
+async def _checked(url: httpx.URL, here: str, allowed: Collection[str]) -> str:
     """The first IP address of the host; Refusal unless all are public, or none is known."""
     if url.scheme not in ("http", "https") or not url.host:
         raise Refusal(f"{here} can't be fetched: give an address that begins with http:// or https://. {INSTEAD}")
     try:
-        found = socket.getaddrinfo(url.raw_host.decode(), url.port or url.scheme, type=socket.SOCK_STREAM)
+        look_up = asyncio.get_running_loop().getaddrinfo
+        found = await look_up(url.raw_host.decode(), None, type=socket.SOCK_STREAM)  # a port by name needs a file
     except (OSError, UnicodeError) as error:
         raise Refusal(f"{url.host} is not found from here: {detail(error)}. Check the address. {INSTEAD}") from error
     addresses = [str(one[4][0]) for one in found]
@@ -102,11 +92,12 @@ def _checked(url: httpx.URL, here: str, allowed: Collection[str]) -> str:
 
 def _public(address: IPv4Address | IPv6Address) -> bool:
     if isinstance(address, IPv6Address):  # which may stand for another one: mapped, 6to4, NAT64
-        in_nat64 = address in ip_network("64:ff9b::/96")
-        inside = address.ipv4_mapped or address.sixtofour or (IPv4Address(address.packed[-4:]) if in_nat64 else None)
+        nat64 = IPv4Address(address.packed[-4:]) if address in NAT64 else None
+        inside = address.ipv4_mapped or address.sixtofour or nat64
         if inside:
             return _public(inside)
-    return address.is_global and not (address.is_multicast or address.is_reserved)
+    closed = address.is_multicast or address.is_reserved or any(address in network for network in CLOSED)
+    return address.is_global and not closed
 
 
 def _kind(response: httpx.Response, url: httpx.URL, here: str) -> str:
@@ -121,15 +112,13 @@ def _kind(response: httpx.Response, url: httpx.URL, here: str) -> str:
     raise Refusal(f"{here} is {said or 'of no stated kind'}; give a web page, PDF, Word file or plain text.")
 
 
-def _body(response: httpx.Response, here: str, most: int, end: float) -> bytes:
-    """What the server sends, as long as it is not too much and does not take too long."""
+async def _body(response: httpx.Response, here: str, most: int) -> bytes:
+    """What the server sends, as long as it is not too much."""
     if response.headers.get("content-encoding", "identity") != "identity":  # a small one may unpack to a huge one
         raise Refusal(f"{here} is sent packed, though it was asked not to be. {INSTEAD}")
     body = bytearray()
-    for part in response.iter_raw():
+    async for part in response.aiter_raw():
         body += part
         if len(body) > most:
             raise Refusal(f"{here} has more than the {most:,} bytes that this page takes. Give a shorter document.")
-        if perf_counter() > end:
-            raise httpx.ReadTimeout("it sends too slowly")
     return bytes(body)

@@ -197,6 +197,8 @@ def test_documents_become_text(tmp_path: Path) -> None:
     limits, path = Limits(reference=100), tmp_path.joinpath
     path("a.html").write_text("<head><title>no</title></head><p>One <b>two</b>.<script>no()</script><p>Three")
     assert read_document(path("a.html"), limits) == "One two.\nThree"
+    path("g.html").write_bytes("<meta charset=gb2312><p>桥很旧。".encode("gb2312"))
+    assert read_document(path("g.html"), limits) == "桥很旧。"
     written = docx.Document()
     written.add_paragraph("One.")
     written.add_table(1, 2).rows[0].cells[1].text = "5"
