@@ -16,7 +16,6 @@ from mitigate.cli.options import ANNOTATORS, ENGINE, Subparsers, add_command, ca
 from mitigate.io import UsageError, say
 
 AUTH = "MITIGATE_DEMO_AUTH"
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -53,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     except ImportError as error:
         raise UsageError(f"demo needs more packages: pip install 'hallucination-toolkit[demo]' ({error})") from error
     from mitigate.demo.limits import Limits, Refusal
-    from mitigate.demo.page import build, launch
+    from mitigate.demo.page import LOOPBACK, build, launch
     from mitigate.demo.service import SMOLLM2, Service, Shelf
 
     def load(name: str) -> Annotator:

@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Any, Literal
 
 import gradio as gr
-from starlette.datastructures import Headers
+from starlette.datastructures import URL, Headers
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse
@@ -487,22 +487,26 @@ def theme() -> gr.themes.Base:
     )
 
 
+LOOPBACK = ("127.0.0.1", "localhost")  # not ::1, where Gradio lets every web page ask
 DRAINED = 64 * 2**20  # bytes read and dropped so that a client that only reads its answer afterwards gets one
 
 
-class BodyLimit:
+class Gate:
     """ASGI middleware: answers 413 to a request body of more than ``most`` bytes and 411 to one of unknown length.
 
-    Uploads pass: they have a limit of their own.
+    Uploads pass: they have a limit of their own. Where only some ``hosts`` are asked for, 403 to others: a foreign web
+    page whose name was made to point at this machine (DNS rebinding) shows in Host.
     """
 
-    def __init__(self, app: ASGIApp, most: int) -> None:
-        self.app = app
-        self.most = most
+    def __init__(self, app: ASGIApp, most: int, hosts: Sequence[str]) -> None:
+        self.app, self.most, self.hosts = app, most, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self.app
-        if scope["type"] == "http" and scope["method"] == "POST" and not scope["path"].endswith("/upload"):
+        if scope["type"] == "http" and self.hosts and (host := URL(scope=scope).hostname) not in self.hosts:
+            advice = "Behind a proxy, start it with --auth or another --host."
+            app = _refusal(403, f"This page answers to {' and '.join(self.hosts)}, not to {host}. {advice}")
+        elif scope["type"] == "http" and scope["method"] == "POST" and not scope["path"].endswith("/upload"):
             headers = Headers(scope=scope)
             length = headers.get("content-length", "")
             if not length.isdigit() and "transfer-encoding" in headers:
@@ -541,8 +545,9 @@ def launch(
     Without a port it takes a free one from 7860 on. ``auth`` are names and passwords; none lets everybody in who
     reaches it. With ``share`` Gradio tunnels the page to a public address. OSError where it can't listen there.
     """
+    hosts = LOOPBACK if host in LOOPBACK and not (share or auth) else ()
     _, local, public = page.launch(
-        server_name=host,
+        server_name=f"[{host}]" if ":" in host else host,
         server_port=port,
         share=share,
         auth=list(auth) or None,
@@ -555,7 +560,7 @@ def launch(
         pwa=False,
         enable_monitoring=False,
         app_kwargs={
-            "middleware": [Middleware(BodyLimit, most=limits.request_bytes)],
+            "middleware": [Middleware(Gate, most=limits.request_bytes, hosts=hosts)],
             "routes": [Route(f"/measured/{name}", _card) for name in SHIPPED],
         },
         theme=theme(),

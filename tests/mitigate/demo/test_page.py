@@ -111,6 +111,15 @@ def test_addresses_are_fetched_only_where_allowed(served: Served) -> None:
         assert ("from_files" in named, "from_web" in named) == (True, offered)
 
 
+def test_foreign_names_of_this_machine_are_refused(served: Served) -> None:
+    asked = urllib.request.Request(served.url, headers={"Host": "evil.example:7860"})
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(asked, timeout=60)
+    with refused.value as answer:
+        told = "This page answers to 127.0.0.1 and localhost, not to evil.example. Behind a proxy, start it with --auth"
+        assert (answer.code, json.loads(answer.read())["detail"].startswith(told)) == (403, True)
+
+
 def test_too_large_request_is_not_read(served: Served) -> None:
     body = json.dumps({"data": ["", "r", "x" * 8_000_000, "rule"]}).encode()
     url, kind = f"{served.url}gradio_api/call/annotate", {"Content-Type": "application/json"}
