@@ -151,6 +151,7 @@ class Better:
     mended: Corrected
     answers: int
     chosen: int
+    annotator: str  # that judged all of them
 
 
 def better(
@@ -186,7 +187,7 @@ def better(
             rewrite = with_engine(model) if REWRITE in ways else None
             record = {**given, "answer": answers[chosen]["answer"]}
             (mended,) = correct([record], judge, regenerate=rewrite, delete=DELETE in ways)
-        return Better(before, mended, len(answers), chosen)
+        return Better(answers[0], mended, len(answers), chosen, annotator)
 
     with threads(1) as pool:
         model = yield from heard(pool.submit(service.shelf.engine, engine))
@@ -194,10 +195,10 @@ def better(
         yield (yield from heard(pool.submit(work, model, judge)))
 
 
-def with_edits(service: Service, found: Better, accepted: Sequence[Change], annotator: str) -> dict[str, Any]:
+def with_edits(service: Service, found: Better, accepted: Sequence[Change]) -> dict[str, Any]:
     """The annotated record of the chosen answer with these of its edits."""
     record = found.mended.before.record
-    judge = service.shelf.annotator(annotator)
+    judge = service.shelf.annotator(found.annotator)
     with service.shelf.turn(judge):
         return judge.annotate_batch([{**record, "answer": apply(record["answer"], accepted)}])[0].to_dict()
 
@@ -294,13 +295,13 @@ def mend_tab(service: Service) -> None:
         except Refusal as error:
             yield {**off, **nothing, mended: parts.notice(str(error))}
 
-    def choose(found: Better | None, ticked: list[str], judge: str) -> dict[Any, Any]:
+    def choose(found: Better | None, ticked: list[str]) -> dict[Any, Any]:
         if found is None:
             return nothing
         changes = found.mended.changes
         accepted = [c for c, name in zip(changes, named(changes), strict=True) if name in ticked]
         try:
-            after = with_edits(service, found, accepted, judge)
+            after = with_edits(service, found, accepted)
         except Refusal as error:
             return {mended: parts.notice(str(error))}
         view = sides(found, after, len(accepted), secrets.token_hex(4))
@@ -316,7 +317,7 @@ def mend_tab(service: Service) -> None:
     settings = parts.judging(service.limits)
     asking = ask.click(answer, [*boxes, engine, annotator], [result, asked, row, *outputs], **settings)
     mending = mend.click(improve, [asked, engine, annotator, ways], outputs, **settings)
-    edits.input(choose, [made, edits, annotator], outputs, **settings)
+    edits.input(choose, [made, edits], outputs, **settings)
     stop.click(None, cancels=[asking, mending], api_visibility="private")
     asking.failure(stopped, asked, [result, *outputs], **parts.QUICK)
     mending.failure(lambda: {**nothing, **off}, None, outputs, **parts.QUICK)

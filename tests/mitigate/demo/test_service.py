@@ -225,7 +225,7 @@ def test_answer_is_mended_by_its_edits() -> None:
     *_, found = better(service, before, "", "", [BEST, REWRITE])
     assert (found.answers, found.chosen) == (5, 0)  # all are alike
     assert found.mended.answer == "The mill was built in 1804. Its owner was a miller."
-    assert with_edits(service, found, [], "")["answer"] == before["answer"]
+    assert with_edits(service, found, [])["answer"] == before["answer"]
     with pytest.raises(Refusal, match="There is no document to judge by"):
         list(better(service, {**before, "reference": " "}, "", "", []))
 
@@ -247,7 +247,7 @@ def test_right_answer_is_not_drawn_again() -> None:
     assert (found.answers, found.mended.answer, len(asked)) == (1, "It has red roofs.", 1)
     old = {**right, "annotator": {"name": "other", "fingerprint": "other"}, "sentences": []}
     *_, found = better(service, old, "", "", [BEST])  # judged by another: again, by this one
-    assert found.answers == 1
+    assert (found.answers, found.before["sentences"]) == (1, right["sentences"])
 
 
 def test_presets_are_engines() -> None:
