@@ -385,9 +385,11 @@ def compare_tab(service: Service) -> None:
         )
         annotator = parts.annotator_box(service.shelf)
     reference = gr.Textbox(label="Reference", lines=6, max_lines=9, elem_id="compare-reference")
+    rows = [["", ""]] * MAX_ANSWERS  # all there from the start: Gradio has no plain button for one more
     answers = gr.Dataframe(
-        headers=["model", "text"], datatype="str", type="array", row_count=2, column_count=2, wrap=True,
-        interactive=True, label=f"Two to {MAX_ANSWERS} answers", column_widths=["22%", "78%"],
+        rows, headers=["model", "text"], datatype="str", type="array", column_count=2, wrap=True, interactive=True,
+        label=f"Two to {MAX_ANSWERS} answers", column_widths=["22%", "78%"],
+        elem_id="compare-answers",
     )  # fmt: skip
     boxes = [question, reference, answers]
     (example,) = parts.examples("compare")
@@ -425,7 +427,8 @@ def compare_tab(service: Service) -> None:
         return {**off, result: compare_view(*shown, stopped=True) if shown else NO_PAIR}
 
     outputs = [result, kept, stop]
-    fill.click(lambda: [example[name] for name in ("question", "reference", "answers")], None, boxes, **parts.QUICK)
+    filled = [example["question"], example["reference"], [*example["answers"], *rows][:MAX_ANSWERS]]
+    fill.click(lambda: filled, None, boxes, **parts.QUICK)
     running = run.click(compare, [*boxes, annotator], outputs, **parts.judging(service.limits))
     stop.click(None, cancels=[running], api_visibility="private")
     running.failure(stopped, kept, outputs, **parts.QUICK)
