@@ -321,4 +321,5 @@ def mend_tab(service: Service) -> None:
     stop.click(None, cancels=[asking, mending], api_visibility="private")
     asking.failure(stopped, asked, [result, *outputs], **parts.QUICK)
     mending.failure(lambda: {**nothing, **off}, None, outputs, **parts.QUICK)
-    parts.marks_stale([*boxes, engine, annotator], "asked")
+    for name in ("asked", "mended"):
+        parts.marks_stale([*boxes, engine, annotator], name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,25 +102,33 @@ def documents_boxes(reference: gr.Textbox, service: Service) -> None:
         min_width=180, visible=service.fetch, elem_classes="mt-address",
     )  # fmt: skip
     told = gr.HTML("", apply_default_css=False, elem_classes="mt mt-wrong")
+    new = gr.State("")  # joins what then stands in the reference: another document may have come while this was fetched
 
-    def joined(before: str, read: Callable[[], list[str]]) -> dict[Any, Any]:
+    def read(*texts: Callable[[], str]) -> dict[Any, Any]:
         try:
-            whole = "\n\n".join([*filter(None, [before.strip()]), *read()])
+            return {new: "\n\n".join(text() for text in texts), told: ""}
+        except Refusal as error:
+            return {new: "", told: notice(str(error))}
+
+    def from_files(paths: list[str]) -> dict[Any, Any]:
+        return read(*(partial(read_document, Path(path), limits) for path in paths))
+
+    def from_web(url: str) -> dict[Any, Any]:
+        return read(partial(read_address, url, limits))
+
+    def join(before: str, text: str) -> dict[Any, Any]:
+        whole = "\n\n".join(filter(None, [before.strip(), text]))
+        try:
             limits.check(reference=whole)
         except Refusal as error:
             return {told: notice(str(error))}
-        return {reference: whole, told: "", address: ""}
+        return {reference: whole, address: ""} if text else {told: gr.skip()}
 
-    def from_files(paths: list[str], before: str) -> dict[Any, Any]:
-        return joined(before, lambda: [read_document(Path(path), limits) for path in paths])
-
-    def from_web(url: str, before: str) -> dict[Any, Any]:
-        return joined(before, lambda: [read_address(url, limits)])
-
-    outputs = [reference, told, address]
-    button.upload(from_files, [button, reference], outputs, **QUICK)
+    asked = [button.upload(from_files, button, [new, told], **QUICK)]
     if service.fetch:  # without, nobody can call it either
-        address.submit(from_web, [address, reference], outputs, **{**QUICK, "show_progress": "full"})
+        asked.append(address.submit(from_web, address, [new, told, address], **{**QUICK, "show_progress": "full"}))
+    for event in asked:
+        event.success(join, [reference, new], [reference, told, address], **QUICK)
 
 
 def notice(message: str) -> str:

@@ -346,6 +346,7 @@ def test_failed_batch_keeps_what_is_done(visit: Any, tmp_path: Path) -> None:
 def test_compare_ranks_the_answers(visit: Any) -> None:
     page = visit()
     page.get_by_role("tab", name="Compare").click()
+    page.wait_for_selector("#compare-answers [data-row='4']")  # room for five
     page.get_by_text("Do camels store water?").click()
     page.wait_for_function("document.querySelector('#compare-question textarea').value")
     page.click("#compare")
@@ -417,6 +418,25 @@ def test_mitigate_tab_asks_and_mends(visit: Any, served: Served, tmp_path: Path)
     assert page.input_value("#final textarea") == "The mill was built in 1804. Its owner was a miller."
     page.locator("#edits input").uncheck()  # the edit is taken back
     page.wait_for_function("document.querySelector('#final textarea').value.includes('baker')")
+    page.fill("#ask-question textarea", "Who built it?")
+    page.wait_for_selector("#mended.stale")
+
+
+def test_documents_join_what_came_meanwhile(visit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    come = threading.Event()
+    monkeypatch.setattr("mitigate.demo.parts.read_address", lambda *_: come.wait(300) and "From the web.")
+    page = visit()
+    page.fill("#reference textarea", "Typed.")
+    address = page.get_by_label("Web address").locator("visible=true")
+    address.fill("https://docs.example")
+    address.press("Enter")
+    file = {"name": "a.txt", "mimeType": "text/plain", "buffer": b"From a file."}
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Add documents").locator("visible=true").click()
+    chooser.value.set_files(file)
+    for text in ("Typed.\n\nFrom a file.", "Typed.\n\nFrom a file.\n\nFrom the web."):
+        page.wait_for_function(f"document.querySelector('#reference textarea').value === {json.dumps(text)}")
+        come.set()
 
 
 def test_changed_input_is_stale_and_labels_stay(visit: Any) -> None:
