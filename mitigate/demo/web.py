@@ -11,11 +11,12 @@ import asyncio
 import socket
 from collections.abc import Collection
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 
 import httpx
 
-from mitigate.demo.limits import DOCUMENTS, Limits, Refusal, decoded, detail, read_document, work_folder
+from mitigate.demo.limits import DOCUMENTS, Limits, Refusal, decoded, detail, private_folder, read_document
 from mitigate.report.totals import one_line
 
 SECONDS, REDIRECTS = 20.0, 5
@@ -50,12 +51,10 @@ def read_address(
         raise Refusal(f"{here} can't be fetched: {detail(error)}. Check the address. {INSTEAD}") from error
     if charset and kind not in (".pdf", ".docx"):
         body = decoded(body, charset).encode()
-    path = work_folder() / f"document{kind}"
-    path.write_bytes(body)
-    try:
+    with TemporaryDirectory(dir=private_folder()) as folder:
+        path = Path(folder, f"document{kind}")
+        path.write_bytes(body)
         return read_document(path, limits)
-    finally:
-        path.unlink()
 
 
 async def _fetched(url: httpx.URL, most: int, allowed: Collection[str]) -> tuple[str, str, bytes]:
