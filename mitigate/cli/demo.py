@@ -3,7 +3,7 @@
     mitigate demo
     mitigate demo --annotator embedded --annotator generative:openai:MODEL@http://127.0.0.1:8000/v1 --port 7860
 
-Bound to loopback unless asked; nothing is downloaded at the start, and nothing is sent to anywhere.
+Bound to loopback unless asked; nothing is downloaded at the start, and texts go only to servers that are named.
 """
 
 from __future__ import annotations
