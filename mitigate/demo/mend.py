@@ -32,7 +32,8 @@ from mitigate.inference.correct import Change, Corrected, apply, correct, fenced
 from mitigate.io import counted
 from mitigate.report.totals import UNSURE, Record, Totals, one_line
 
-TOKENS, SENTENCES = 150, 5  # of one answer, at most: a small model may go on for ever
+SENTENCES = 5  # of one answer, at most: a small model may go on for ever
+TOKENS, TOKENS_OF_SERVER = 150, 600  # of one answer, at most, on this machine and from a server, which may think first
 DRAWN, TEMPERATURE = 4, 0.8
 READ, READ_BY_SERVER = 600, 4_000  # tokens of a document that a model is given, on this machine and behind a server
 AT_ONCE, PATIENCE = 2, 15.0  # answers drawn together on this machine; seconds after which no more are drawn
@@ -75,14 +76,20 @@ def opening(text: str) -> str:
     return text[: spans[-1][1]] if spans else ""
 
 
+def longest(model: Any) -> int:
+    """Tokens that an answer of a model has, at most."""
+    return TOKENS_OF_SERVER if on_server(model) else TOKENS
+
+
 def stream(engine: Any, chat: Chat) -> Generator[str, None, None]:
     """The pieces of a greedy answer as they are written; an engine without streams (vllm) gives it whole.
 
     EngineError where there is none.
     """
+    sampling = Sampling(max_tokens=longest(engine))
     if hasattr(engine, "stream"):
-        return (yield from engine.stream(chat, Sampling(max_tokens=TOKENS)))
-    (result,) = engine.chat([chat], Sampling(max_tokens=TOKENS))
+        return (yield from engine.stream(chat, sampling))
+    (result,) = engine.chat([chat], sampling)
     if result.error is not None:
         raise EngineError(result.error)
     yield result.text or ""
@@ -166,7 +173,7 @@ def better(
         if before["annotator"]["fingerprint"] != judge.fingerprint:  # another was chosen since
             with service.shelf.turn(judge):
                 answers = [judge.annotate_batch([{**given, "answer": before["answer"]}])[0].to_dict()]
-        sampling = Sampling(max_tokens=TOKENS, temperature=TEMPERATURE, n=each)
+        sampling = Sampling(max_tokens=longest(model), temperature=TEMPERATURE, n=each)
         chat = reading(service, model, given["question"], given["reference"])
         for _ in range(0, DRAWN if BEST in ways else 0, each):
             labels = {s["label"] for s in min(answers, key=rank)["sentences"]}
