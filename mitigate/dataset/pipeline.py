@@ -216,5 +216,5 @@ def _answers(build: Build, name: str) -> str:
         )  # fmt: skip
     kept, build.rejected["10_records"] = questions.write_records(build.file(name), build.file("10_records"), keys)
     if not kept:
-        raise UsageError(f"answers: there is none to annotate; see the .rejected.jsonl files in {build.folder}")
+        raise EngineError(f"answers: there is none to annotate; see the .rejected.jsonl files in {build.folder}")
     return "10_records"

@@ -155,6 +155,14 @@ def test_a_data_set_whose_judgements_failed_is_no_success(tmp_path, capsys, monk
     assert not (out / "done.json").exists()
 
 
+def test_a_run_without_an_answer_fails(tmp_path, capsys):
+    """A model so weak that it takes no document."""
+    code, out = build(tmp_path, replying(lambda _: "No"), topics=some_topics(tmp_path, "Harrow Bridge"))
+    assert code == 1
+    assert f"answers: there is none to annotate; see the .rejected.jsonl files in {out}" in capsys.readouterr().err
+    assert len(rows(out / "05_questions.jsonl.rejected.jsonl")) == 1
+
+
 def test_bad_inputs_are_named_others_go_on(tmp_path, capsys):
     corpus = tmp_path / "corpus"
     corpus.mkdir()
