@@ -44,11 +44,7 @@ TRIPLES = 20
 EQ6, EQ4 = FewlOptions(penalty=True), FewlOptions(aggregation="paper")
 NO_PENALTY = replace(EQ6, penalty=False)
 EQUAL = "Eq. 6, no penalty"  # the weights are equal
-NOT_SHOWN = (
-    "true above false",
-    "picks that commit themselves",
-    "best above first wrong",
-)  # on the page; the JSON file has all
+NOT_SHOWN = ("true above false", "picks that commit themselves", "best above first wrong")  # the JSON file has them
 SETTINGS = {
     "Eq. 4": EQ4,
     "Eq. 6": EQ6,
