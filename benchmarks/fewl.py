@@ -1,7 +1,7 @@
 """FEWL against labels: TruthfulQA, HalluQA, ChineseFactEval and CHALE, every figure beside its controls.
 
     python -m benchmarks.fewl --data ../shared/data [--cache FILE]
-    python -m benchmarks.fewl --data ../shared/data --annotator embedded      # entailment between answers, by itself
+    python -m benchmarks.fewl --data ../shared/data --annotator embedded-fast  # entailment between answers, by itself
 
 A figure says nothing without these controls, which are measured with the same setting: the references of another
 question (what that reaches, the references did not bring), no references (the question stands in their place), and
@@ -36,8 +36,13 @@ from fewl.similarity import Encode, OfPairs, Similarity, both_ways, char_tfidf, 
 from mitigate.recipes.data import best_scored
 
 Values = NDArray[np.float64]
-THREE = ("gemma-2-27b-it", "Llama-3.1-70B-Instruct", "Mistral-7B-Instruct-v0.2")
-"""Three reference LLMs of TruthfulQA: one of each maker, chosen by size and kind, not by results."""
+THREE = {
+    "TruthfulQA": ("gemma-2-27b-it", "Llama-3.1-70B-Instruct", "Mistral-7B-Instruct-v0.2"),
+    "HalluQA": ("qwen-14b-chat", "baichuan2-13b-chat", "chatglm_pro"),
+    "ChineseFactEval": ("baichuan", "chatglm", "sensetime"),
+    "CHALE": ("gold 0", "gold 1", "gold 2"),
+}
+"""Three reference LLMs of a set: each of another maker, chosen by size and kind, not by results."""
 LIKE = 1.2
 TRIPLES = 20
 """Random triples of reference LLMs that picks on HalluQA are spread over."""
@@ -320,7 +325,7 @@ def triples(records: Sequence[Row], similarity: Similarity) -> list[Row]:
 
 
 def meaning(data: Path, name: str) -> None:
-    """Write the part of the page on entailment, both ways, by an annotator: English only, and three references.
+    """Write the part of the page on entailment, both ways, by an annotator: on sets of its language, three references.
 
     The half that is reported is measured, and whether the entropy of what the three mean says when to abstain.
     """
@@ -328,23 +333,27 @@ def meaning(data: Path, name: str) -> None:
     from mitigate.models import annotator_similarity
 
     annotator, called = load_annotator(name), "entailment, three references"
-    similarity = remembered(both_ways(annotator_similarity(annotator)))
-    records = [r for r in by_model(truthfulqa(data), THREE) if half(r)]
-    scored = score_records(records, similarity=similarity, options=replace(NO_PENALTY, same_from=0.5))[0]
-    true, entropy = picks(scored), np.array([r["entropy"] for r in scored], dtype=float)
-    rows = [
-        mean_row(f"TruthfulQA, {called}: true picks where they {what}", true[there], unit="%")
-        for what, there in (("mean the same", entropy == 0), ("differ in meaning", entropy > 0))
-    ]
-    found = on_set("TruthfulQA", records, similarity, None, {called: NO_PENALTY})[0]
+    shown, tables = [], {}
+    for where in ("HalluQA", "ChineseFactEval") if "zh" in (annotator.languages or ()) else ("TruthfulQA", "CHALE"):
+        similarity = remembered(both_ways(annotator_similarity(annotator)))
+        records = [r for r in by_model(SETS[where](data), THREE[where]) if half(r)]
+        scored = score_records(records, similarity=similarity, options=replace(NO_PENALTY, same_from=0.5))[0]
+        true, entropy = picks(scored), np.array([r["entropy"] for r in scored], dtype=float)
+        tables[where] = on_set(where, records, similarity, None, {called: NO_PENALTY})[0]
+        shown += beside(tables[where], called)
+        for what, there in (("mean the same", entropy == 0), ("differ in meaning", entropy > 0)):
+            if there.any():
+                tables[where].append(
+                    mean_row(f"{where}, {called}: true picks where they {what}", true[there], unit="%")
+                )
     about = f"Entailment by {annotator.name} {annotator.fingerprint[:12]}."
-    save("fewl", "fewl", beside(found, called), tables={"found": found + rows}, about=about, part="entailment")
+    save("fewl", "fewl", shown, tables=tables, about=about, part=f"entailment {annotator.name}")
 
 
 def main() -> None:
     """Measure and write the page, or its part on entailment."""
     made = parser(__doc__)
-    made.add_argument("--annotator", help="measure entailment by this annotator as similarity instead, on TruthfulQA")
+    made.add_argument("--annotator", help="measure entailment by this annotator as similarity instead")
     made.add_argument("--cache", type=Path, help="keeps embeddings for the next time")
     args = made.parse_args()
     if args.annotator:
@@ -366,7 +375,7 @@ def main() -> None:
         if read is halluqa:
             found[name] += triples(records, similarity)
         if read is truthfulqa:
-            three = by_model(records, THREE)
+            three = by_model(records, THREE[name])
             found[name] += on_set(name, three, similarity, encode, {f"three references, {EQUAL}": NO_PENALTY})[0]
     mean = {
         side: {c: float(np.mean([np.nanmean(alike[n][c][halves[n] == side]) for n in SETS])) for c in SETTINGS}
