@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeVar
 import numpy as np
 from pydantic import AfterValidator, Field
 
-from annotators.base import Annotator, engines_in
+from annotators.base import Annotator, engines_in, parts_of
 from annotators.records import SentenceAnnotation, failed_share
 from annotators.text.sentences import split_sentences
 from annotators.text.words import is_chinese
@@ -119,7 +119,8 @@ def failures(engines: Iterable[Engine]) -> str | None:
 
 
 def check_generative(name: str, options: Mapping[str, Any], option: str) -> bool:
-    """Refuse wrong options of a generative annotator before it is opened; whether the annotator is one.
+    """Refuse a wrong name of several annotators, and wrong options of a generative one, before it is opened; whether
+    the annotator is one.
 
     Raises UsageError.
     """
@@ -127,6 +128,7 @@ def check_generative(name: str, options: Mapping[str, Any], option: str) -> bool
 
     engines = engines_in(name)
     try:
+        parts_of(name)
         for engine in engines:
             parse_engine(engine)
             options_of(options)

@@ -19,7 +19,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from annotators.base import engine_in, parts_of
+from annotators.base import engine_in
 from annotators.records import failed_share
 from engines.types import EngineError
 from mitigate.dataset import questions, sources
@@ -48,10 +48,6 @@ def check(options: Options) -> None:
     }
     if options.engine is None and (without := [name for name, stage in asked.items() if stage.engine is None]):
         raise UsageError(f"{', '.join(without)}: no engine; give each one, or `engine:` for all")
-    try:
-        parts_of(options.annotator)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
     own = options.annotator_options
     if not check_generative(options.annotator, own, "annotator_options") and own:
         raise UsageError(f"annotator_options: for generative:KIND:MODEL[@BASE_URL] only, not {options.annotator}")

@@ -72,6 +72,7 @@ nothing. If the text declines to answer, write only NONE.
 {answer}
 </text>"""
 BULLET = re.compile(r"^\s*(?:[-*•]\s+|\d{1,2}[.)]\s+|\d{1,2}、)")
+NO_FACT = re.compile(r"|NONE\W*|.*[:：]", re.IGNORECASE)  # lines: nothing, the word for no facts, a heading
 
 
 class Row(Section):
@@ -312,11 +313,14 @@ def _agreed(gold: list[Path], judged: Path) -> tuple[dict[str, float | None], in
 def _scored(options: Options, row: Row, documents: dict[str, Record], name: str, folder: RunFolder) -> dict[str, Any]:
     """The figures of a file of responses: by their sentences, by their facts, or of the answers of a data set."""
     kind = options.kind
+    facts: list[list[str] | None] = []
     if kind is DETECTED:
         records, bad = _given(options, row, documents, name)
     else:
         records, bad = _responses(options, row, documents, name, folder)
     if kind is FACTS:
+        if engine_in(row.annotator or "") is None:
+            _open(row, name, folder).close()  # a wrong name is told before the splitter is paid
         facts = _facts(options, records, name, folder)
         records = [{**records[n], "answer": fact, "of": n} for n, found in enumerate(facts) for fact in found or ()]
     judged: list[Annotation] = []
@@ -345,8 +349,8 @@ def _scored(options: Options, row: Row, documents: dict[str, Record], name: str,
         hallucinated = labels["contradictory"] + labels["unverifiable"]
         shares["score"] = 100 * (1 - hallucinated / total) if total else None
         return {**out, "n": len(sentences), "checked": total, "hallucinated": hallucinated, "overall": shares}
-    verdicts = [_verdict(one) for one in judged]
-    out |= {"n": len(verdicts), "checked": len(verdicts) - verdicts.count(None)}
+    verdicts = [_verdict(one) for one in judged]  # a response that was not split is one fact that was not checked
+    out |= {"n": len(verdicts) + facts.count(None), "checked": len(verdicts) - verdicts.count(None)}
     if kind is DETECTED:
         support = [float(supported_score([s.scores for s in one.sentences]).min(initial=1)) for one in judged]
         gold, sizes = [one.record["made_up"] for one in judged], [len(one.record["answer"]) for one in judged]
@@ -356,7 +360,7 @@ def _scored(options: Options, row: Row, documents: dict[str, Record], name: str,
         for one, verdict in zip(judged, verdicts, strict=True):
             if verdict != "no_fact":
                 answers[one.record["of"]].append(None if verdict is None else verdict == "supported")
-        stated = [bool(own) for own in facts if own is not None]
+        stated = [bool(own) for own, split in zip(answers, facts, strict=True) if split is not None]
         figures = {
             "factscore": fact_score(answers), "fact_precision": fact_score(answers, gamma=0),
             "answered": sum(stated) / len(stated) if stated else None,
@@ -405,9 +409,10 @@ def _facts(options: Options, records: list[Record], name: str, folder: RunFolder
     statuses = ("failed" if text is None else "checked" for text in texts)
     refuse_failures(f"rows.{name}: the splitter", statuses, options.max_failed, "max_failed ")
     return [
-        None if text is None else [fact for line in text.splitlines() if (fact := BULLET.sub("", line).strip())]
-        for text in (text and re.sub(r"^\s*NONE\W*$", "", text) for text in texts)
-    ]
+        None if text is None
+        else [fact for line in text.splitlines() if not NO_FACT.fullmatch(fact := BULLET.sub("", line).strip())]
+        for text in texts
+    ]  # fmt: skip
 
 
 def _given(options: Options, row: Row, documents: dict[str, Record], name: str) -> tuple[list[Record], int]:

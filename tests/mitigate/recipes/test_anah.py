@@ -192,15 +192,17 @@ def test_models_are_scored_by_their_responses(tmp_path, capsys):
 
 
 def test_facts_of_responses_are_scored_by_hand(tmp_path, capsys):
-    """Two facts, one of them true, one true fact, and no answer: (½ e⁻⁴ + e⁻⁹) / 2."""
+    """Two facts, one of them true, one true fact, and three without a fact: (½ e⁻⁴ + e⁻⁹) / 2."""
     write_rows(
         tmp_path / "question_document.jsonl",
         [{"question": "How long?", "document": "It opened in 1931. It is 503 metres long.", "language": "en"}],
     )
     facts = {
-        "Opened in 1931, 530 metres long.": "- It opened in 1931.\n2. It is 530 metres long.\n",
+        "Opened in 1931, 530 metres long.": "Facts:\n- It opened in 1931.\n2. It is 530 metres long.\n",
         "It is 503 <b>metres long.": "It is 503 metres long.\n\nThanks!",  # no fact, and none counts it
         "I can't say.": "NONE.",
+        "Who knows.": "- None",
+        "Good question.": "Thanks!",
     }
     write_rows(tmp_path / "model.jsonl", [{"question": "How long?", "response": text} for text in facts])
 
@@ -208,21 +210,32 @@ def test_facts_of_responses_are_scored_by_hand(tmp_path, capsys):
         found = re.search(r"<text>\n(.*)\n</text>", body["messages"][0]["content"])
         return facts[found[1].replace("‹b›", "<b>")] if found else correct(body)
 
+    def words(server, output, annotator=None, *more):
+        judge = annotator or f"generative:openai:m@{server.url}"
+        row = f"rows.me={{responses: model.jsonl, annotator: '{judge}'}}"
+        return ["run", "anah/factscore", row, "--output", output, f"splitter=openai:s@{server.url}", *more]
+
     with annotating(play) as server:
-        row = f"rows.me={{responses: model.jsonl, annotator: 'generative:openai:m@{server.url}'}}"
-        assert main(["run", "anah/factscore", row]) == 2
+        assert main(words(server, "out")[:-1]) == 2
         assert "splitter: expected a language model for factscore" in capsys.readouterr().err
-        words = ["run", "anah/factscore", row, f"splitter=openai:s@{server.url}", "--output"]
-        assert main([*words, "out"]) == 0
-    (done,) = table_of(tmp_path / "out")
-    assert done["overall"] == {
-        "factscore": pytest.approx(50 * (math.exp(-4) / 2 + math.exp(-9))),
-        "fact_precision": pytest.approx(75), "answered": pytest.approx(200 / 3),
-    }  # fmt: skip
-    assert "\nMask-DPO | – (39.39) | – | – | –\n" in capsys.readouterr().out
-    with annotating(lambda body: completion("It is", finish="length")) as server:
-        assert main([*words[:-2], f"splitter=openai:s@{server.url}", "--output", "cut"]) == 1
-    assert "rows.me: the splitter: 100% of the sentences failed" in capsys.readouterr().err
+        assert main(words(server, "out")) == 0
+        (done,) = table_of(tmp_path / "out")
+        assert done["overall"] == {
+            "factscore": pytest.approx(50 * (math.exp(-4) / 2 + math.exp(-9))),
+            "fact_precision": pytest.approx(75), "answered": pytest.approx(40),
+        }  # fmt: skip
+        assert "\nMask-DPO | – (39.39) | – | – | –\n" in capsys.readouterr().out
+        facts["Who knows."] = completion("It is", finish="length")
+        assert main(words(server, "cut")) == 1
+        assert main(words(server, "some", None, "max_failed=0.2")) == 0
+        asked = len(server.requests)
+        assert main(words(server, "none", "no-such-folder")) == 2
+        assert main(words(server, "none", "cascade:embedded")) == 2
+        assert len(server.requests) == asked
+    told = capsys.readouterr()
+    assert "rows.me: the splitter: 20% of the sentences failed" in told.err
+    assert "rows.me: annotator 'cascade:embedded': expected cascade:FIRST+SECOND" in told.err
+    assert " | 75.00 | 50.00 | 5 of 6\n" in told.out  # three facts, two thanks, and the response that was not split
 
 
 def test_made_up_answers_are_told_apart(tmp_path, capsys):
