@@ -19,10 +19,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import Field
 
 from annotators.base import engine_in
-from annotators.evaluation.metrics import detection, fact_score, supported_score
+from annotators.evaluation.metrics import detection, fact_score
 from annotators.generative.tagged import neutral
 from annotators.records import HALLUCINATED, LABELS, Annotation
 from engines.types import Sampling, check_asked
@@ -352,7 +353,8 @@ def _scored(options: Options, row: Row, documents: dict[str, Record], name: str,
     verdicts = [_verdict(one) for one in judged]  # a response that was not split is one fact that was not checked
     out |= {"n": len(verdicts) + facts.count(None), "checked": len(verdicts) - verdicts.count(None)}
     if kind is DETECTED:
-        support = [float(supported_score([s.scores for s in one.sentences]).min(initial=1)) for one in judged]
+        scores = [[s.scores or dict.fromkeys(LABELS, np.nan) for s in one.sentences] for one in judged]
+        support = [float(np.min([s["supported"] + s["no_fact"] for s in own], initial=1)) for own in scores]
         gold, sizes = [one.record["made_up"] for one in judged], [len(one.record["answer"]) for one in judged]
         figures = detection(gold, [None if v is None else v == "hallucinated" for v in verdicts], support, sizes)
     else:

@@ -264,6 +264,11 @@ def test_made_up_answers_are_told_apart(tmp_path, capsys):
     told = capsys.readouterr().out
     assert "# HaluEval: 1 line without answers of HaluEval or HalluQA" in told
     assert "\nHaluEval | 75.00 | 75.00 | – | 87.50 | 90.62 | 8 of 8\n" in told
+    line = {**lines[1], "right_answer": "Thanks for asking!", "hallucinated_answer": "It opened in 1931."}
+    write_rows(tmp_path / "qa_data.json", [line])
+    row = "rows.HaluEval={responses: qa_data.json, annotator: embedded-fast}"
+    assert main(["run", "anah/detection", row, "--output", "greeting"]) == 0
+    assert table_of(tmp_path / "greeting")[0]["overall"]["answer_auc"] == 100  # what states nothing is not made up
 
 
 def test_halluqa_is_judged_by_its_other_answers(tmp_path, capsys):
