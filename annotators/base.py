@@ -20,7 +20,6 @@ from annotators.text.sentences import split_sentences
 
 if TYPE_CHECKING:
     from annotators.operating import Calibration
-    from engines.embedding import Embedder
 
 
 @dataclass(frozen=True)
@@ -60,15 +59,14 @@ class Annotator(Protocol):
     ``fingerprint`` changes with everything that verdicts depend on, beside the precision in which trained annotators
     are read: in bfloat16 a sentence near a threshold may get another verdict than in float32. ``reads`` are the fields
     of a row that a verdict depends on; ``languages`` are those of which every sentence is judged (None: all);
-    ``embedder`` is lent to callers; ``calibration`` makes the verdicts of what has scores (None: the labels of
-    ``judge`` stand); ``asks`` are the annotators that it asks, of a cascade or an ensemble.
+    ``calibration`` makes the verdicts of what has scores (None: the labels of ``judge`` stand); ``asks`` are the
+    annotators that it asks, of a cascade or an ensemble.
     """
 
     name: str
     fingerprint: str
     reads: tuple[str, ...] = ("question", "reference", "sentence", "language")
     languages: tuple[str, ...] | None = None
-    embedder: Embedder | None = None
     calibration: Calibration | None = None
     asks: tuple[Annotator, ...] = ()
 
@@ -245,11 +243,6 @@ class CascadeAnnotator(Annotator):
         both = (first.languages, second.languages)
         self.languages = None if None in both else tuple(dict.fromkeys(name for some in both for name in some or ()))
 
-    @property
-    def embedder(self) -> Embedder | None:  # type: ignore[override]
-        """The first one's; it is loaded when one asks."""
-        return self.first.embedder
-
     def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
         """One verdict per sentence, in order, each at the operating point of the annotator that gave it."""
         out = self.first.verdicts_of(sentences)
@@ -335,11 +328,6 @@ class EnsembleAnnotator(Annotator):
         self.reads = tuple(dict.fromkeys(field for one in annotators for field in one.reads))
         known = [set(one.languages) for one in annotators if one.languages is not None]
         self.languages = tuple(sorted(set.intersection(*known))) if known else None  # what all of them judge
-
-    @property
-    def embedder(self) -> Embedder | None:  # type: ignore[override]
-        """The first one's; it is loaded when one asks."""
-        return self.asks[0].embedder
 
     def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
         """One verdict per sentence, in order."""

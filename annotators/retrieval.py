@@ -155,10 +155,6 @@ class Window:
         return len(self.places) == len(self.index.passages)
 
     @property
-    def tokens(self) -> int:
-        return sum(passage.tokens for passage in self.passages)
-
-    @property
     def text(self) -> str:
         """The passages, one a line."""
         return "\n".join(passage.text for passage in self.passages)

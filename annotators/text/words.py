@@ -36,8 +36,8 @@ _LISTS = {name: words.split() for name, words in tables(__file__).items()}
 MONTHS, NEGATIONS, FUNCTION_WORDS = (frozenset(_LISTS[n]) for n in ("months", "negations", "function_words"))
 NUMBER_WORDS, OPPOSITES = (dict(pair.split("=") for pair in _LISTS[n]) for n in ("number_words", "opposites"))
 
-# A signed or grouped number, a word with its apostrophe ("weren't"), or a sign that changes what a number means.
 _IMPORTING = Lock()
+# A signed or grouped number, a word with its apostrophe ("weren't"), or a sign that changes what a number means.
 _WORD = re.compile(r"(?:(?<![\w.,)])[-−](?=\d))?\d+(?:[.,:]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?|[%$€£¥]")
 
 

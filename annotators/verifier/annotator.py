@@ -13,7 +13,6 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -32,7 +31,6 @@ from engines.packaged import NotHereError
 
 if TYPE_CHECKING:
     from annotators.verifier.model import Verifier
-    from engines.embedding import Embedder
 
 log = logging.getLogger(__name__)
 SHIPPED = {
@@ -103,13 +101,6 @@ class DiscriminativeAnnotator(Annotator):
         """What annotator.json says of it: SETTINGS."""
         of = self.verifier
         return dict(zip(SETTINGS, (of.base, of.layers, of.lora, self.languages, self.evidence_tokens), strict=True))
-
-    @cached_property
-    def embedder(self) -> Embedder:  # type: ignore[override]
-        """The packaged MiniLM, lent to callers who compare texts; it is loaded when one asks."""
-        from engines.embedding import Embedder
-
-        return Embedder(device=self.verifier.device, dtype=self.verifier.dtype)
 
     @classmethod
     def from_pretrained(

@@ -103,21 +103,6 @@ def test_one_judge_is_no_cascade():
             CascadeAnnotator(doubtful(), second)
 
 
-def test_the_embedder_is_loaded_when_asked():
-    class Lender(Doubtful):
-        asked = 0
-
-        @property
-        def embedder(self):
-            self.asked += 1
-            return "embedder"
-
-    first = Lender().calibrated(doubtful().calibration)
-    both = CascadeAnnotator(first, ExactAnnotator())
-    assert first.asked == 0
-    assert (both.embedder, first.asked) == ("embedder", 1)
-
-
 @pytest.mark.parametrize("option", [{"preset": "anah-v1", "templates": "mine.yaml"}, {"units": True}])
 def test_a_cascade_cuts_no_units(option):
     with pytest.raises(ValueError, match="expected no preset and no units"):

@@ -79,19 +79,6 @@ def test_one_judge_is_no_ensemble():
         load_annotator("ensemble:min:embedded-fast+a/b+embedded-fast")
 
 
-def test_no_embedder_is_loaded_before_one_asks():
-    class Lender(ExactAnnotator):
-        fingerprint, asked = "lender-1", 0
-
-        @property
-        def embedder(self):
-            self.asked += 1
-            return "embedder"
-
-    both = EnsembleAnnotator([first := Lender(), ExactAnnotator()], "min")
-    assert (first.asked, both.embedder, first.asked) == (0, "embedder", 1)
-
-
 def test_names_of_ensembles_load_everywhere(monkeypatch):
     asked = []
 
