@@ -5,7 +5,8 @@ published checkpoint may have been trained on some of them. A row without an ann
 Agreement is of the sentences that the annotator gave a verdict on; how many these are is the last column. Writes the
 splits, table.jsonl with a line for each row that is finished, and judged.ROW.jsonl: what was said of each sentence, for
 `mitigate stats --agreement`, or in the form of ANAH-v2's program, whose sentences without a verdict count as right;
-here they are left out. An answer of HaluEval or HalluQA without a verdict counts as wrong.
+here they are left out. An answer of HaluEval or HalluQA without a verdict counts as wrong. A run that was stopped goes
+on from annotated.ROW.jsonl, or a language model's replies.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pydantic import Field
 from annotators.base import engine_in
 from annotators.evaluation.metrics import detection, fact_score
 from annotators.generative.tagged import neutral
-from annotators.records import HALLUCINATED, LABELS, Annotation
+from annotators.records import HALLUCINATED, LABELS
 from engines.types import Sampling, check_asked
 from mitigate.io import Problem, Record, UsageError, check_texts, counted, progress, shown
 from mitigate.models import EngineName, check_generative, open_annotator, open_engine, refuse_failures
@@ -314,37 +315,47 @@ def _agreed(gold: list[Path], judged: Path) -> tuple[dict[str, float | None], in
 def _scored(options: Options, row: Row, documents: dict[str, Record], name: str, folder: RunFolder) -> dict[str, Any]:
     """The figures of a file of responses: by their sentences, by their facts, or of the answers of a data set."""
     kind = options.kind
+    trained = engine_in(row.annotator or "") is None
     facts: list[list[str] | None] = []
     if kind is DETECTED:
         records, bad = _given(options, row, documents, name)
     else:
         records, bad = _responses(options, row, documents, name, folder)
     if kind is FACTS:
-        if engine_in(row.annotator or "") is None:
+        if trained:
             _open(row, name, folder).close()  # a wrong name is told before the splitter is paid
         facts = _facts(options, records, name, folder)
         records = [{**records[n], "answer": fact, "of": n} for n, found in enumerate(facts) for fact in found or ()]
-    judged: list[Annotation] = []
+    kept = f"annotated.{name}.jsonl"  # by a trained annotator; a language model's replies are in the cache
+    judged = folder.rows(kept) if trained else []
     with closing(_open(row, name, folder)) as annotator:
+        wanted = ({**one, "annotator": annotator.who}.items() for one in records)
+        same = all(one <= found.items() for one, found in zip(wanted, judged, strict=False))
+        if len(judged) > len(records) or not same:
+            expected = f"expected the texts of {row.responses}, judged by {annotator.name} as it is"
+            raise UsageError(f"{folder / kept}: {expected}; choose another --output")
         print(f"# {name}: {len(records)} texts, judged by {annotator.name}", flush=True)
         with progress("judging", len(records)) as tell:
-            for at in range(0, len(records), CHUNK):
-                judged += annotator.annotate_batch(records[at : at + CHUNK])
+            for at in range(len(judged), len(records), CHUNK):
+                found = [one.to_dict() for one in annotator.annotate_batch(records[at : at + CHUNK])]
+                if trained:
+                    folder.append(kept, found)
+                judged += found
                 tell(len(judged))
     folder.write_rows(
         f"judged.{name}.jsonl",
         (
             {
-                "question": one.record["question"], "response": one.record["answer"], "sentence": sentence.text,
-                "annotation": WORDS.get(sentence.label or "", sentence.label), "language": one.record["language"],
-            } for one in judged for sentence in one.sentences
+                "question": one["question"], "response": one["answer"], "sentence": s["text"],
+                "annotation": WORDS.get(s["label"], s["label"]), "language": one["language"],
+            } for one in judged for s in one["sentences"]
         ),
     )  # fmt: skip
-    sentences = [sentence for one in judged for sentence in one.sentences]
-    refuse_failures(f"rows.{name}", (one.status for one in sentences), options.max_failed, "max_failed ")
+    sentences = [sentence for one in judged for sentence in one["sentences"]]
+    refuse_failures(f"rows.{name}", (s["status"] for s in sentences), options.max_failed, "max_failed ")
     out: dict[str, Any] = {"annotator": annotator.who, "rejected": bad}
     if kind is SCORED:  # ``score`` is the share of those that are not hallucinated (ANAH-v2)
-        labels = Counter(WORDS.get(s.label, s.label) for s in sentences if s.label is not None)
+        labels = Counter(WORDS.get(s["label"], s["label"]) for s in sentences if s["label"] is not None)
         total = labels.total()
         shares = {word: 100 * labels[word] / total if total else None for word in SCORED if word != "score"}
         hallucinated = labels["contradictory"] + labels["unverifiable"]
@@ -353,15 +364,15 @@ def _scored(options: Options, row: Row, documents: dict[str, Record], name: str,
     verdicts = [_verdict(one) for one in judged]  # a response that was not split is one fact that was not checked
     out |= {"n": len(verdicts) + facts.count(None), "checked": len(verdicts) - verdicts.count(None)}
     if kind is DETECTED:
-        scores = [[s.scores or dict.fromkeys(LABELS, np.nan) for s in one.sentences] for one in judged]
+        scores = [[s["scores"] or dict.fromkeys(LABELS, np.nan) for s in one["sentences"]] for one in judged]
         support = [float(np.min([s["supported"] + s["no_fact"] for s in own], initial=1)) for own in scores]
-        gold, sizes = [one.record["made_up"] for one in judged], [len(one.record["answer"]) for one in judged]
+        gold, sizes = [one["made_up"] for one in judged], [len(one["answer"]) for one in judged]
         figures = detection(gold, [None if v is None else v == "hallucinated" for v in verdicts], support, sizes)
     else:
         answers: list[list[bool | None]] = [[] for _ in facts]
         for one, verdict in zip(judged, verdicts, strict=True):
             if verdict != "no_fact":
-                answers[one.record["of"]].append(None if verdict is None else verdict == "supported")
+                answers[one["of"]].append(None if verdict is None else verdict == "supported")
         stated = [bool(own) for own, split in zip(answers, facts, strict=True) if split is not None]
         figures = {
             "factscore": fact_score(answers), "fact_precision": fact_score(answers, gamma=0),
@@ -391,9 +402,9 @@ def _responses(
     ], bad
 
 
-def _verdict(judged: Annotation) -> str | None:
+def _verdict(judged: Record) -> str | None:
     """What a whole text is: hallucinated where a sentence is, else None where one has no verdict."""
-    labels = {sentence.label for sentence in judged.sentences}
+    labels = {sentence["label"] for sentence in judged["sentences"]}
     if labels & HALLUCINATED:
         return "hallucinated"
     return None if None in labels else "supported" if "supported" in labels else "no_fact"

@@ -8,10 +8,12 @@ import pytest
 
 from engines.embedding import Embedder
 from mitigate.cli.main import main
+from mitigate.recipes import anah
 from tests.helpers.anah_fixture import TOPICS, made_topics, write_topics
 from tests.helpers.annotator_server import annotating, correct, input_of
 from tests.helpers.engines_server import completion
 from tests.helpers.jsonl import read_rows, write_rows
+from tests.helpers.standin import ExactAnnotator
 
 
 @pytest.fixture(autouse=True)
@@ -269,6 +271,36 @@ def test_made_up_answers_are_told_apart(tmp_path, capsys):
     row = "rows.HaluEval={responses: qa_data.json, annotator: embedded-fast}"
     assert main(["run", "anah/detection", row, "--output", "greeting"]) == 0
     assert table_of(tmp_path / "greeting")[0]["overall"]["answer_auc"] == 100  # what states nothing is not made up
+
+
+def test_what_a_trained_annotator_judged_is_kept(tmp_path, monkeypatch, capsys):
+    asked = []
+
+    class Killed(ExactAnnotator):
+        def annotate_batch(self, records):
+            asked.append([one["answer"] for one in records])
+            if len(asked) == 2:
+                raise KeyboardInterrupt
+            return super().annotate_batch(records)
+
+    monkeypatch.setattr(anah, "CHUNK", 1)
+    monkeypatch.setattr(anah, "open_annotator", lambda *_: Killed())
+    line = {
+        "knowledge": "It is old.",
+        "question": "?",
+        "right_answer": "It is old.",
+        "hallucinated_answer": "It is red.",
+    }
+    write_rows(tmp_path / "qa_data.json", [line])
+    words = ["run", "anah/detection", "rows.a={responses: qa_data.json, annotator: exact}", "--output", "out"]
+    assert main(words) == 130
+    write_rows(tmp_path / "qa_data.json", [{**line, "right_answer": "It was old."}])
+    assert main(words) == 2
+    assert "annotated.a.jsonl: expected the texts of qa_data.json" in capsys.readouterr().err
+    write_rows(tmp_path / "qa_data.json", [line])
+    assert main(words) == 0
+    assert asked == [["It is old."], ["It is red."], ["It is red."]]  # one is not judged twice
+    assert table_of(tmp_path / "out")[0]["overall"]["answer_accuracy"] == 100
 
 
 def test_halluqa_is_judged_by_its_other_answers(tmp_path, capsys):
