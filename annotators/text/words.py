@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import yaml
+from numpy.typing import ArrayLike
 
 if TYPE_CHECKING:
     from rouge_score.tokenizers import Tokenizer
@@ -60,10 +61,11 @@ class Words:
     def __len__(self) -> int:
         return len(self.lower)
 
-    def holding(self, places: np.ndarray) -> np.ndarray:
-        """(n,) position of the word that each of n code points lies in, −1 outside words."""
-        owner = np.searchsorted(self.starts, places, side="right") - 1
-        return np.where(places < np.array([*self.ends, 0])[owner], owner, -1)  # before the first word: −1, the 0
+
+def holding(starts: ArrayLike, ends: ArrayLike, places: np.ndarray) -> np.ndarray:
+    """(n,) position of the word, of those from starts to ends, that each of n code points lies in, −1 outside words."""
+    owner = np.searchsorted(starts, places, side="right") - 1
+    return np.where(places < np.append(ends, 0)[owner], owner, -1)  # before the first word: −1, the 0
 
 
 @lru_cache(maxsize=1)

@@ -25,7 +25,7 @@ from annotators.records import LABELS, Fragment, Label, SentenceAnnotation, Span
 from annotators.retrieval import Window, index_references, second_pass, select
 from annotators.text.language import MIN_WORDS, OTHERS, language_of
 from annotators.text.normalise import clean, clean_text, original_span
-from annotators.text.words import words_of
+from annotators.text.words import holding, words_of
 from annotators.verifier.causal import snapshot
 from engines.packaged import NotHereError
 
@@ -280,7 +280,8 @@ def unsupported_spans(sentence: str, tokens: Sequence[tuple[int, int, float]]) -
     if not len(words):
         return []
     doubt = np.zeros(len(words))
-    for place, (_, _, p) in zip(words.holding(np.array([b - 1 for _, b, _ in tokens])).tolist(), tokens, strict=True):
+    places = holding(words.starts, words.ends, np.array([b - 1 for _, b, _ in tokens]))
+    for place, (_, _, p) in zip(places.tolist(), tokens, strict=True):
         if place >= 0:
             doubt[place] = max(doubt[place], p)
     runs: list[tuple[int, int]] = []

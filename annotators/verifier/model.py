@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from annotators.text.words import words_of
+from annotators.text.words import holding, words_of
 from engines.checkpoint import content_identity, locate, quiet_loading
 from engines.embedding import batches, cpu_has_bfloat16, tokenize
 
@@ -64,11 +64,6 @@ class Cells:
         missing = np.array([not any(key in others for key in own) for own in self.keys], dtype=np.int64)
         return np.where(self.kinds > 0, self.kinds + missing, 0)
 
-    def holding(self, places: np.ndarray) -> np.ndarray:
-        """(n,) the word that each of n code points lies in, −1 outside words."""
-        owner = np.searchsorted(self.starts, places, side="right") - 1
-        return np.where(places < np.append(self.ends, 0)[owner], owner, -1)
-
 
 @lru_cache(maxsize=8192)
 def cells(text: str) -> Cells:
@@ -98,7 +93,7 @@ def kinds_of(part: int, text: str, offsets: np.ndarray, others: frozenset[str]) 
     """(T,) the kind of each token of a text at ``offsets`` (T, 2): its part, and the state of the word it ends in."""
     own = cells(text)
     # The last character decides: the first one of a token may be the space before its word.
-    return part * N_STATES + np.append(own.states(others), 0)[own.holding(offsets[:, 1] - 1)]
+    return part * N_STATES + np.append(own.states(others), 0)[holding(own.starts, own.ends, offsets[:, 1] - 1)]
 
 
 @dataclass(frozen=True)

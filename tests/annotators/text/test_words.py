@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from rouge_score import rouge_scorer
 
-from annotators.text.words import is_chinese, number_value, rouge_l, rouge_words, units, words_of
+from annotators.text.words import holding, is_chinese, number_value, rouge_l, rouge_words, units, words_of
 
 
 @pytest.mark.parametrize(("word", "value"), [
@@ -28,8 +28,8 @@ def test_words_have_offsets_stems_kinds_and_places() -> None:
     assert words.content == (False, True, True, True, True, True)
     assert words.names == (False, False, True, False, False, False)
     places = np.arange(-1, 8)  # "ab" holds 1 and 2, "cd" 4 and 5
-    assert words_of(" ab cd ").holding(places).tolist() == [-1, -1, 0, 0, -1, 1, 1, -1, -1]
-    assert words_of("…").holding(places[1:3]).tolist() == [-1, -1]
+    assert holding((1, 4), (3, 6), places).tolist() == [-1, -1, 0, 0, -1, 1, 1, -1, -1]
+    assert holding((), (), places[1:3]).tolist() == [-1, -1]
 
 
 def test_stemmer_comes_without_the_rest_of_nltk() -> None:
