@@ -94,7 +94,8 @@ def run_arm(work: Path, arm: str, seed: int, changed: Sequence[str]) -> Path:
 def answers(folder: Path, arm: str, tokenizer: Any) -> list[Row]:
     """The held-out questions, each with its answer as "given", and as "answer" without a last sentence "cut off"."""
     if (folder / "model").is_dir():
-        rows = [r for r in read_rows(folder / "samples.jsonl") if r["when"] == "after"]
+        asked = {r["id"]: r for r in read_rows(folder.parent / "held_out.jsonl")}
+        rows = [{**asked[r["id"]], **r} for r in read_rows(folder / "samples.jsonl") if r["when"] == "after"]
     else:
         stage = "first" if arm == "base" else "chosen"
         rows = [{**r, "answer": r["stages"][stage]["answer"] or ""} for r in read_rows(folder / "results.jsonl")]

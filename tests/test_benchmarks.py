@@ -205,12 +205,15 @@ def test_proof_takes_answers_without_cut_ends(proof, tmp_path):
     stages = {"first": {"answer": "One."}, "chosen": {"answer": None}}
     written(tmp_path / "best" / "results.jsonl", [{"id": "a", "answer": "given", "stages": stages}])
     long = "It is red. " + "very " * 58 + "big"
-    samples = [{"when": w, "answer": t} for w, t in (("before", "no"), ("after", long), ("after", f"{long}."))]
+    when = (("before", "no"), ("after", long), ("after", f"{long}."))
+    samples = [{"when": w, "id": "a", "answer": t} for w, t in when]  # a run keeps no kind of question
+    written(tmp_path / "held_out.jsonl", [{"id": "a", "kind": "open"}])
     written(tmp_path / "grpo" / "samples.jsonl", samples)
     (tmp_path / "grpo" / "model").mkdir()
 
     def found(folder, arm):
         rows = proof["answers"](tmp_path / folder, arm, lambda text: {"input_ids": text.split()})
+        assert folder == "best" or {r["kind"] for r in rows} == {"open"}
         return [(r["answer"], r["given"], r["cut off"]) for r in rows]
 
     assert found("best", "base") == [("One.", "One.", False)]
