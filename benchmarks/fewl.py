@@ -39,9 +39,8 @@ Values = NDArray[np.float64]
 THREE = {
     "TruthfulQA": ("gemma-2-27b-it", "Llama-3.1-70B-Instruct", "Mistral-7B-Instruct-v0.2"),
     "HalluQA": ("qwen-14b-chat", "baichuan2-13b-chat", "chatglm_pro"),
-    "ChineseFactEval": ("baichuan", "chatglm", "sensetime"),
-    "CHALE": ("gold 0", "gold 1", "gold 2"),
-}
+    "ChineseFactEval": ("baichuan", "chatglm", "sensetime"), "CHALE": ("gold 0", "gold 1", "gold 2"),
+}  # fmt: skip
 """Three reference LLMs of a set: each of another maker, chosen by size and kind, not by results."""
 LIKE = 1.2
 TRIPLES = 20
@@ -65,9 +64,6 @@ CHALE_KINDS = ("non_hallu", "half_hallu", "hallu")
 SILENT = re.compile(
     r"no comment|n't know|not know|not sure|unsure|no idea|can(?:'|no)t say|不知道|不清楚|不确定|无法", re.I
 )
-
-
-# --- records -------------------------------------------------------------------------------------------------------
 
 
 def truthfulqa(data: Path = DATA) -> list[Row]:
@@ -165,9 +161,6 @@ def half(record: Mapping[str, Any]) -> int:
     return zlib.crc32(record["question"].encode()) & 1
 
 
-# --- figures per question, NaN where a question has nothing to compare ------------------------------------------------
-
-
 def labelled_pairs(scored: Sequence[Row], alike: float | None = None) -> Values:
     """Share of (true, false) answer pairs of a question with the true one above; ties half.
 
@@ -234,9 +227,6 @@ def measured(where: str, scored: Sequence[Row]) -> list[Row]:
     return found
 
 
-# --- encoders and similarities ----------------------------------------------------------------------------------------
-
-
 def english_encoder(cache: Path | None = None) -> Encode:
     """The packaged MiniLM in float32; each text is encoded once."""
     embedder = Embedder(dtype="float32")
@@ -278,9 +268,6 @@ def remembered(similarity: Similarity) -> Similarity:
         return last[0][1]
 
     return prepare
-
-
-# --- parts ------------------------------------------------------------------------------------------------------------
 
 
 def on_set(
