@@ -41,9 +41,6 @@ LLM_ANSWERS = ("truthfulqa_llm_answers", "halluqa_zh_llm_answers", "chinesefacte
 Row = dict[str, Any]
 
 
-# --- command line and data ---------------------------------------------------------------------------------------
-
-
 def parser(doc: str | None, *, data: bool = True) -> argparse.ArgumentParser:
     """A parser whose description is the first line of a program's docstring."""
     made = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
@@ -128,20 +125,19 @@ def sentences_of(text: str) -> list[str]:
     return [text[start:end] for start, end in split_sentences(text)]
 
 
-def in_turns(ways: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """CPU-seconds of each way in each round; nothing that functions of ours remember helps a later way."""
+def in_turns(
+    ways: Mapping[str, Callable[[], object]], rounds: int, clock: Callable[[], float] = time.process_time
+) -> dict[str, list[float]]:
+    """Seconds (of the processor, by default) of each way in each round; nothing remembered helps a later way."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for _, (name, way) in product(range(rounds), ways.items()):
         for module in [module for key, module in sys.modules.items() if key.startswith(("annotators", "engines"))]:
             for kept in [value for value in vars(module).values() if hasattr(value, "cache_clear")]:
                 kept.cache_clear()
-        start = time.process_time()
+        start = clock()
         way()
-        seconds[name].append(time.process_time() - start)
+        seconds[name].append(clock() - start)
     return seconds
-
-
-# --- figures ------------------------------------------------------------------------------------------------------
 
 
 def row(what: str, n: object, value: object, interval: Sequence[float] | None = None, unit: str = "") -> Row:
@@ -164,9 +160,6 @@ def mean_row(what: str, values: Floats, groups: Sequence[Any] | None = None, uni
 def mean_of_weights(values: Floats) -> Callable[[Floats], float | None]:
     """The mean of values as a function of row weights."""
     return lambda weights: float(values @ weights / weights.sum()) if weights.sum() else None
-
-
-# --- results and pages ---------------------------------------------------------------------------------------------
 
 
 def environment(*packages: str) -> str:

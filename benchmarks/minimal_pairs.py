@@ -177,9 +177,6 @@ def wikipedia_pairs(data: Path, limit: int) -> Iterator[Row]:
                 break
 
 
-# --- figures ------------------------------------------------------------------------------------------------------
-
-
 def overlap(sentence: str, passage: str, language: str) -> float:
     """Share of a sentence's content words that its passage has; of its pairs of characters in Chinese and Japanese."""
     if language in ("zh", "ja"):

@@ -2,12 +2,14 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.speed --data ../shared/data
     OMP_NUM_THREADS=1 python -m benchmarks.speed --generation          # SmolLM2 only
+    OMP_NUM_THREADS=1 python -m benchmarks.speed --server openai:smollm2@http://127.0.0.1:8080/v1  # beside llama.cpp's
     OMP_NUM_THREADS=1 python -m benchmarks.speed --causal              # sentences of an answer in one pass, or one each
 
 Annotation: whole answers of lfqa_verification, cliff and qags with their documents; beside it one sentence at a time,
 and the small annotator. Splitter: real answers of models, beside pysbd (from the ``dev`` extra) and a plain regular
 expression. Generation: four samples of questions of examples/questions.jsonl with their documents, at temperature 1, by
-the engine in one call and by transformers' own ``generate``, one by one. One pass: a random causal-LM annotator of four
+the engine in one call and by transformers' own ``generate``, one by one, or by the clock beside a server of one thread
+and four slots, such as llama.cpp's with the same GGUF. One pass: a random causal-LM annotator of four
 layers and width 128 judges answers of n sentences against a reference of 14, all in one row, or a row for each with the
 answer up to its end; that both judge alike is checked. The ways take turns; only ratios count.
 """
@@ -17,7 +19,9 @@ from __future__ import annotations
 import json
 import random
 import re
+import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -83,34 +87,39 @@ def splitting(data: Any, rounds: int) -> list[Row]:
     return shown
 
 
-def generation(questions: int, samples: int, tokens: int, rounds: int) -> list[Row]:
-    """SmolLM2 by the engine and by plain ``generate``, the same prompts and weights, in the same precision."""
+def generation(questions: int, samples: int, tokens: int, rounds: int, server: str | None) -> list[Row]:
+    """SmolLM2 by the engine and by plain ``generate`` in the same precision, or a ``server``: the same prompts."""
     engine: Any = load_engine("transformers:packaged:smollm2", device="cpu")
     lines = (ROOT / "examples" / "questions.jsonl").read_text(encoding="utf-8").splitlines()[:questions]
     asked = [f"{row['reference']}\n\n{row['question']}" for row in map(json.loads, lines)]
     chats = [[{"role": "user", "content": text}] for text in asked]
     ends = {f"{name}_token_id": getattr(engine.tokenizer, f"{name}_token_id") for name in ("eos", "pad")}
     config = GenerationConfig(max_new_tokens=tokens, do_sample=True, top_k=0, **ends)
-    said = dict.fromkeys(("engine", "plain"), 0)  # tokens, of all rounds
+    other = "plain generate, one by one" if server is None else "llama.cpp's server"
+    said = dict.fromkeys(("engine", other), 0)  # tokens, of all rounds
 
-    def by_engine() -> None:
+    def by(name: str, engine: Any) -> None:
         results = engine.chat(chats, Sampling(max_tokens=tokens, temperature=1.0, n=samples, seed=0))
-        said["engine"] += sum(result.completion_tokens for result in results)
+        said[name] += sum(result.completion_tokens for result in results)
 
     @torch.inference_mode()
     def plain() -> None:
         for chat in chats * samples:
             ids = torch.tensor([prompt_ids(engine.tokenizer, chat)])
             out = engine.model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config)
-            said["plain"] += out.shape[1] - ids.shape[1]
+            said[other] += out.shape[1] - ids.shape[1]
 
-    seconds = in_turns({"engine": by_engine, "plain": plain}, rounds)
+    ways: dict[str, Callable[[], object]] = {"engine": partial(by, "engine", engine), other: plain}
+    if server is not None:
+        ways[other] = partial(by, other, load_engine(server, concurrency=4))
+    clock, unit = (time.process_time, "CPU-second") if server is None else (time.perf_counter, "second by the clock")
+    seconds = in_turns(ways, rounds, clock)
     first, second = (said[name] / sum(seconds[name]) for name in said)
-    what = f"SmolLM2, {samples} samples of each of {questions} prompts ({engine.identity['dtype']})"
+    what = f"SmolLM2, {samples} samples of each of {questions} prompts ({engine.identity['dtype']}): tokens a {unit}"
     return [
-        row(f"{what}: tokens a CPU-second", said["engine"], first),
-        row("the same by plain generate, one by one", said["plain"], second),
-        row("times as fast as plain generate", sum(said.values()), first / second),
+        row(what, said["engine"], first),
+        row(f"the same by {other}", said[other], second),
+        row(f"times as fast as {other}", sum(said.values()), first / second),
     ]
 
 
@@ -156,14 +165,15 @@ def main() -> None:
     """Measure and write the page."""
     made = parser(__doc__)
     made.add_argument("--generation", action="store_true", help="measure generation, and nothing else")
+    made.add_argument("--server", help="measure generation beside this engine, and nothing else")
     made.add_argument("--causal", action="store_true", help="measure one pass against several, and nothing else")
     made.add_argument("--documents", type=int, default=30)
     made.add_argument("--rounds", type=int, default=3)
     args = made.parse_args()
     torch.set_num_threads(1)
-    if args.generation:
-        rows = generation(questions=4, samples=4, tokens=48, rounds=2)
-        save("speed", "speed", rows, part="generation", about="Beside other programs on the same two cores.")
+    if args.generation or args.server:
+        rows = generation(questions=4, samples=4, tokens=48, rounds=2 if args.generation else 5, server=args.server)
+        save("speed", "speed", rows, part="generation" if args.generation else "server")
         return
     if args.causal:
         rows = [one for n in (1, 2, 4, 8, 16) for one in one_pass(random_annotator(), n)]
