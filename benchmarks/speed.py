@@ -98,9 +98,10 @@ def generation(questions: int, samples: int, tokens: int, rounds: int, server: s
     other = "plain generate, one by one" if server is None else "llama.cpp's server"
     said = dict.fromkeys(("engine", other), 0)  # tokens, of all rounds
 
-    def by(name: str, engine: Any) -> None:
-        results = engine.chat(chats, Sampling(max_tokens=tokens, temperature=1.0, n=samples, seed=0))
-        said[name] += sum(result.completion_tokens for result in results)
+    def by(name: str, asked: Any) -> None:
+        results = asked.chat(chats, Sampling(max_tokens=tokens, temperature=1.0, n=samples, seed=0))
+        texts = [text for result in results for text in result.texts]  # a server may count one sample of several
+        said[name] += sum(map(len, engine.tokenizer(texts)["input_ids"]))
 
     @torch.inference_mode()
     def plain() -> None:
