@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from io import FileIO
 from itertools import islice
 from pathlib import Path
@@ -44,6 +45,24 @@ class UsageError(Exception):
 
 class OutputError(Exception):
     """The output cannot be written (disk full, file gone); what was written before stays usable."""
+
+
+@contextmanager
+def usage(what: str = "", kinds: type[Exception] | tuple[type[Exception], ...] = ValueError) -> Iterator[None]:
+    """Turn errors of these kinds in the block into usage errors that begin with ``what``."""
+    try:
+        yield
+    except kinds as error:
+        raise UsageError(f"{what}{error}") from error
+
+
+@contextmanager
+def files(kind: type[Exception], what: str, then: str = "") -> Iterator[None]:
+    """Turn what keeps files from being read or written in the block into an error of this kind: ``what``, why, then."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{what}: {error.strerror or error}{then}") from error
 
 
 def say(text: str) -> None:
@@ -224,16 +243,13 @@ def read_lines(path: Path, check: Check) -> Iterator[Line]:
 
     Raises UsageError: the file cannot be read.
     """
-    try:
-        with path.open("rb") as file:
-            for number, raw in enumerate(file, start=1):
-                raw = raw.removesuffix(b"\n")
-                if number == 1:
-                    raw = raw.removeprefix(b"\xef\xbb\xbf")
-                if raw.strip():
-                    yield Line(number, raw, *parse_line(raw, check))
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+    with files(UsageError, f"cannot read {path}"), path.open("rb") as file:
+        for number, raw in enumerate(file, start=1):
+            raw = raw.removesuffix(b"\n")
+            if number == 1:
+                raw = raw.removeprefix(b"\xef\xbb\xbf")
+            if raw.strip():
+                yield Line(number, raw, *parse_line(raw, check))
 
 
 def check_texts(record: Record, **kinds: Literal["text", "any", "text?", "any?"]) -> list[Problem]:
@@ -315,11 +331,8 @@ def whole_file(path: Path) -> Iterator[Path]:
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file whole or not at all; an error says why it cannot be written."""
     make_parent(path)
-    try:
-        with whole_file(path) as part:
-            part.write_bytes(data)
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+    with files(OutputError, f"cannot write {path}"), whole_file(path) as part:
+        part.write_bytes(data)
 
 
 def write_lines(path: Path, rows: Iterable[Record]) -> None:
@@ -375,10 +388,8 @@ def make_parent(path: Path) -> None:
 
     Raises UsageError: that cannot be done, or the folder or the file cannot be written.
     """
-    try:
+    with files(UsageError, f"cannot make the folder {path.parent}"):
         path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot make the folder {path.parent}: {error.strerror or error}") from error
     if path.is_dir():
         raise UsageError(f"cannot write {path}: it is a folder; name a file")
     if not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
@@ -453,10 +464,11 @@ class Job:
         The output is replaced once all are done, so that a run killed on the way leaves it as it was.
         """
         part = self.output.with_name(self.output.name + ".part")
+        rewriting = partial(files, OutputError, f"cannot write {part}", f"; {self.output} is as it was")
         lines = islice(read_lines(self.source, self.check), self.lines)
         records = (line.record for line in lines if line.record is not None)
         with ExitStack() as on_failure:
-            with self._rewriting(part):
+            with rewriting():
                 file = on_failure.enter_context(_open_locked(part))
                 file.truncate(0)  # a run that was killed may have left one
             on_failure.callback(part.unlink, missing_ok=True)
@@ -466,20 +478,13 @@ class Job:
                     data = [raw for _, raw in chunk]
                     if any(again(json.loads(raw)) for raw in data):
                         data = [dump_line(row) for row in processed(process, [record for record, _ in chunk])]
-                    with self._rewriting(part):
+                    with rewriting():
                         _write_all(file, b"".join(data))
-            with self._rewriting(part):
+            with rewriting():
                 part.replace(self.output)  # locked already
             on_failure.pop_all()
         self.file.close()
         self.file, self.keep = file, file.tell()
-
-    @contextmanager
-    def _rewriting(self, part: Path) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise OutputError(f"cannot write {part}: {error.strerror or error}; {self.output} is as it was") from error
 
     def _write(self, data: bytes) -> None:
         try:
@@ -538,10 +543,8 @@ def _open_locked(output: Path) -> FileIO:
 
     if output.exists() and not output.is_file():
         raise UsageError(f"cannot write {output}: it is not a regular file")
-    try:
+    with files(UsageError, f"cannot write {output}"):
         file = FileIO(os.open(output, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+")
-    except OSError as error:
-        raise UsageError(f"cannot write {output}: {error.strerror or error}") from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -557,7 +560,7 @@ def _open_locked(output: Path) -> FileIO:
 def _scan(job: Job, matches: Matches, overwrite: bool) -> None:
     """First pass: count good and bad lines, write the rejected file, compare the output with the input."""
     target = job.rejected_path
-    try:
+    with files(OutputError, f"cannot write {target}"):
         with whole_file(target) as part, part.open("wb") as rejected, job.output.open("rb") as written:
             found: Iterator[bytes] = iter(()) if overwrite else iter(written)
             for line in read_lines(job.source, job.check):
@@ -576,8 +579,6 @@ def _scan(job: Job, matches: Matches, overwrite: bool) -> None:
                 _foreign(job, f"it holds more than the {job.valid} valid records of {job.source}")
         if not job.rejected:
             target.unlink()
-    except OSError as error:
-        raise OutputError(f"cannot write {target}: {error.strerror or error}") from error
 
 
 def _compare(job: Job, number: int, record: Record, raw: bytes, matches: Matches) -> bool:

@@ -42,7 +42,7 @@ from fewl.similarity import (
     new_words,
     rouge_l,
 )
-from mitigate.io import Record, UsageError, counted
+from mitigate.io import Record, UsageError, counted, usage
 
 EngineName = Annotated[str, AfterValidator(lambda text: str(parse_engine(text)))]
 """An option of a recipe: KIND:MODEL[@BASE_URL]."""
@@ -65,10 +65,8 @@ def open_engine(name: str, option: str, cache: Path | None = None, **options: An
         UsageError: There is no such engine, or it can't be loaded.
         CacheError: The cache file is damaged.
     """
-    try:
+    with usage(f"{option}: ", (ValueError, ImportError, OSError)):
         return load_engine(name, cache=cache, **options)
-    except (ValueError, ImportError, OSError) as error:
-        raise UsageError(f"{option}: {error}") from error
 
 
 def named_engine(text: str) -> tuple[str, str]:
@@ -87,11 +85,9 @@ def check_named(specs: Sequence[str], option: str) -> dict[str, str]:
         raise UsageError(f"{option}: expected a name of its own for each language model, got {twice[0]!r} twice")
     if twice := [engine for engine, n in Counter(engine for _, engine in named).items() if n > 1]:
         raise UsageError(f"{option}: expected each language model once, got {twice[0]!r} twice")
-    try:
+    with usage(f"{option}: "):
         for _, engine in named:
             parse_engine(engine)
-    except ValueError as error:
-        raise UsageError(f"{option}: {error}") from error
     return dict(named)
 
 
@@ -127,13 +123,11 @@ def check_generative(name: str, options: Mapping[str, Any], option: str) -> bool
     from annotators.generative.protocols import options_of
 
     engines = engines_in(name)
-    try:
+    with usage(f"{option}: ", (ValueError, TypeError, OSError)):
         parts_of(name)
         for engine in engines:
             parse_engine(engine)
             options_of(options)
-    except (ValueError, TypeError, OSError) as error:
-        raise UsageError(f"{option}: {error}") from error
     return bool(engines)
 
 
@@ -149,11 +143,9 @@ def open_annotator(name: str, options: Mapping[str, Any] | None = None, option: 
 
     from annotators import load_annotator
 
-    try:
-        with Console(stderr=True).status("loading the annotator"):  # shown on a terminal only
-            return load_annotator(name, **(options or {}))
-    except (ValueError, OSError, ImportError) as error:
-        raise UsageError(f"{option} {name}: {error}") from error
+    loading = Console(stderr=True).status("loading the annotator")  # shown on a terminal only
+    with usage(f"{option} {name}: ", (ValueError, OSError, ImportError)), loading:
+        return load_annotator(name, **(options or {}))
 
 
 # --- similarities and encoders ------------------------------------------------------------------------------------
@@ -217,10 +209,8 @@ def load_encoder(name: str, texts: Sequence[str], cache: Path | None = None) -> 
         return TFIDF, char_tfidf()
     from engines.embedding import Embedder
 
-    try:
+    with usage(f"--embedding {name}: ", (OSError, ValueError)):
         embedder = Embedder(None if name == "auto" else name, dtype="float32")
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--embedding {name}: {error}") from error
     called = f"{embedder.name} {embedder.fingerprint[:12]}"
     encode = each_once(embedder.encode if cache is None else kept_vectors(embedder.encode, cache, embedder.fingerprint))
     chinese = {is_chinese(text) for text in texts}

@@ -38,8 +38,10 @@ from mitigate.io import (
     UsageError,
     check_record,
     dump_line,
+    files,
     parse_line,
     processed,
+    usage,
     without_results,
 )
 
@@ -210,10 +212,8 @@ def do_parts(task: Task, prepare: Prepare, parts: Sequence[Part], pool: Pool, te
     left = {part.number: part for part in parts if not task.path(part).exists()}
     if not left:
         return
-    try:
+    with files(UsageError, f"cannot make the folder {task.folder}"):
         task.folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot make the folder {task.folder}: {error.strerror or error}") from error
     do = _on_ray if pool.workers else _in_this_process
     begin, records, failed = perf_counter(), 0, []
     for done in do(task, prepare, list(left.values()), pool):
@@ -237,10 +237,8 @@ def do_parts(task: Task, prepare: Prepare, parts: Sequence[Part], pool: Pool, te
 
 
 def _in_this_process(task: Task, prepare: Prepare, left: list[Part], _: Pool) -> Iterator[Record]:
-    try:
+    with usage("", (OSError, ValueError, ImportError)):
         worker = Worker(task, prepare)
-    except (OSError, ValueError, ImportError) as error:
-        raise UsageError(str(error)) from error
     yield from map(worker.attempt, left)
 
 

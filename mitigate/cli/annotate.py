@@ -45,6 +45,7 @@ from mitigate.io import (
     UsageError,
     check_annotation_input,
     counted,
+    files,
     make_parent,
     open_job,
     progress,
@@ -129,16 +130,15 @@ def check_options(args: argparse.Namespace) -> None:
 
 def read_text(path: str | Path, option: str) -> str:
     """The text of a UTF-8 file, exactly; "-" is standard input."""
-    try:
+    with files(UsageError, f"{option}: cannot read {path}"):
         if path == "-":
             if sys.stdin.isatty():
                 print("Type the answer, then Ctrl-D on a line of its own.", file=sys.stderr)
             data = sys.stdin.buffer.read()
         else:
             data = Path(path).read_bytes()
+    try:
         return data.decode("utf-8-sig")
-    except OSError as error:
-        raise UsageError(f"{option}: cannot read {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{option}: {path} is not UTF-8 (byte {error.start + 1}); convert it first") from error
 
@@ -260,18 +260,14 @@ def _annotate(job: Job, annotator: Annotator | None, chunk_size: int, note: Call
 
 def report(args: argparse.Namespace, records: Callable[[], Iterable[Record]], job: Job | None) -> Totals:
     """Write the page and print the records, if few, and the totals; with `--json` the totals of a job alone."""
-    totals = Totals()
-    for record in records():
-        totals.add(record)
+    totals = Totals.of(records())
     rejected = job.rejected if job else 0
     paths = [("output", job.output)] if job else []
     if job and job.rejected:
         paths.append(("rejected", job.rejected_path))
     if args.html is not None:
-        try:
+        with files(OutputError, f"cannot write {args.html}"):
             write_page(args.html, records, totals, rejected=rejected, full_output=job.output.name if job else "")
-        except OSError as error:
-            raise OutputError(f"cannot write {args.html}: {error.strerror or error}") from error
         paths.append(("page", args.html))
     if args.json and job:
         counts = {"records": totals.records, "sentences": totals.sentences, "labels": dict(totals.kinds)}

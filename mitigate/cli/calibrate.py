@@ -20,7 +20,7 @@ from annotators.operating import BASE_RATES, EXPECTED_RATE, FALSE_FLAGS, FALSE_P
 from annotators.records import SentenceAnnotation
 from engines.packaged import sha256
 from mitigate.cli.options import Subparsers, add_command, check_files, print_json, versions
-from mitigate.io import REJECTED, OutputError, UsageError, progress, set_aside, whole_file
+from mitigate.io import REJECTED, OutputError, UsageError, files, progress, set_aside, usage, whole_file
 from mitigate.models import open_annotator
 from mitigate.report.terminal import figure
 from mitigate.report.totals import point_of
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--input: expected labelled rows, found none; see `mitigate calibrate --help` for their form")
     annotator = open_annotator(args.annotator).calibrated(None)  # its own scores
     judged = _judge(annotator, rows)
-    try:
+    with usage("--input: "):
         calibration = fit_calibration(
             [s.scores for s in judged],
             [s.label for s in judged],
@@ -88,19 +88,14 @@ def run(args: argparse.Namespace) -> int:
             false_flags=args.false_flags,
             false_passes=args.false_passes,
         )
-    except ValueError as error:
-        raise UsageError(f"--input: {error}") from error
     made = {
         "annotator": annotator.name,
         "data": [{"file": path.name, "sha256": sha256(path)} for path in args.input],
         "versions": versions("torch", "transformers", "numpy"),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    try:
-        with whole_file(args.output) as part:
-            replace(calibration, report={**calibration.report, **made}).save(part)
-    except OSError as error:
-        raise OutputError(f"cannot write {args.output}: {error.strerror or error}") from error
+    with files(OutputError, f"cannot write {args.output}"), whole_file(args.output) as part:
+        replace(calibration, report={**calibration.report, **made}).save(part)
     if args.json:
         who = {"annotator": annotator.name, "fingerprint": annotator.fingerprint}
         fitted = {"operating_point": calibration.point.to_dict(), **calibration.report}

@@ -13,7 +13,7 @@ import os
 
 from annotators.base import Annotator
 from mitigate.cli.options import ANNOTATORS, ENGINE, Subparsers, add_command, calibration_option
-from mitigate.io import UsageError, say
+from mitigate.io import UsageError, say, usage
 
 AUTH = "MITIGATE_DEMO_AUTH"
 
@@ -65,19 +65,15 @@ def run(args: argparse.Namespace) -> int:
         say(f"others can reach this page and there is no --auth or {AUTH}")
     limits = Limits(args.max_characters, args.max_reference, args.max_records)
     shelf = Shelf(names, open_choice=private, load=load, engines=args.engine or [SMOLLM2])
-    try:  # what was asked for by name is loaded first: a visitor must not be who finds a mistyped one
+    with usage("", Refusal):  # what was asked for by name is loaded first: visitors must not find a mistyped one
         for name in reversed(names if args.annotator or calibration else []):
             shelf.annotator(name)
         for name in reversed(args.engine or []):
             shelf.engine(name)
-    except Refusal as error:
-        raise UsageError(str(error)) from error
     shelf.warm()
     page = build(Service(shelf, limits, fetch=private or args.fetch))
-    try:
+    with usage(f"cannot listen on {args.host}, port {args.port or 'from 7860 on'}: ", OSError):
         launch(page, limits, host=args.host, port=args.port, auth=people, share=args.share)
-    except OSError as error:
-        raise UsageError(f"cannot listen on {args.host}, port {args.port or 'from 7860 on'}: {error}") from error
     return 0
 
 

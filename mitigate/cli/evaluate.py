@@ -33,6 +33,7 @@ from mitigate.cli.options import (
     calibration_option,
     check_files,
     exit_code,
+    flags,
     generative_options,
     print_json,
     sha256,
@@ -51,6 +52,7 @@ from mitigate.io import (
     read_lines,
     say,
     set_aside,
+    usage,
     write_json,
     write_lines,
 )
@@ -149,10 +151,8 @@ def run(args: argparse.Namespace) -> int:
             similarity: list[float | None] | None = None
             models: dict[str, str] = {}
             if args.bertscore:
-                try:
+                with usage("--bertscore: ", (ImportError, OSError)):
                     similarity, models = bert_scores([row.row for row in rows], judged, args.bertscore)
-                except (ImportError, OSError) as error:
-                    raise UsageError(f"--bertscore: {error}") from error
             made = _provenance(args, name, annotator, paths) | ({"bert_score_models": models} if models else {})
         figures = evaluate(rows, judged, seed=seed, texts=args.texts, similarity=similarity)
         results.append({"run": made, "n_rejected": len(files.rejected), **figures})
@@ -183,10 +183,8 @@ def _checked(args: argparse.Namespace) -> tuple[tuple[int, ...] | None, list[Pat
     """
     from mitigate.labels import parse_fold
 
-    try:
+    with usage("--fold: "):
         folds = parse_fold(args.fold)
-    except ValueError as error:
-        raise UsageError(f"--fold: {error}") from None
     if args.bertscore and not args.texts:
         raise UsageError("--bertscore: expected --texts beside it")
     names = args.compare or [args.annotator]
@@ -279,12 +277,10 @@ def run_official(args: argparse.Namespace) -> int:
         raise UsageError(f"--protocol official: expected --annotator generative:{ENGINE}, or --replies")
     if args.bertscore not in (None, "paper"):
         raise UsageError(f"--bertscore: expected `paper` with --protocol official, got {args.bertscore}")
-    if wrong := [option for option in NOT_OFFICIAL if getattr(args, option) not in (None, False, "all")]:
-        said = ", ".join("--" + option.replace("_", "-") for option in wrong)
-        raise UsageError(f"{said}: no part of --protocol official, which sends prompts as they are; leave it out")
-    if name is None and (unused := [option for option in ASKED if getattr(args, option) is not None]):
-        said = ", ".join("--" + option.replace("_", "-") for option in unused)
-        raise UsageError(f"{said}: nothing is asked where the rows have --replies; leave it out")
+    if wrong := flags(option for option in NOT_OFFICIAL if getattr(args, option) not in (None, False, "all")):
+        raise UsageError(f"{wrong}: no part of --protocol official, which sends prompts as they are; leave it out")
+    if name is None and (unused := flags(option for option in ASKED if getattr(args, option) is not None)):
+        raise UsageError(f"{unused}: nothing is asked where the rows have --replies; leave it out")
     asking = {} if name is None else generative_options(args)
     check_files(args)
     rows, rejected = _official_rows(args)

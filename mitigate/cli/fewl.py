@@ -56,6 +56,7 @@ from mitigate.io import (
     read_whole,
     say,
     shown,
+    usage,
     write_json,
     write_lines,
 )
@@ -198,12 +199,10 @@ def run_score(args: argparse.Namespace) -> int:
             say("no reply held an IW/CO pair that can be read: the reference LLMs weigh the same")
             options = replace(options, expertise="uniform")
         prompted = [one.prompted for one in asked] if options.expertise == "prompted" else None
-        try:
+        with usage():
             scored, report = score_records(
                 records, similarity=similarity, encode=encode, options=options, prompted=prompted
             )
-        except ValueError as error:
-            raise UsageError(str(error)) from error
         write_lines(args.output, scored)
         summary: dict[str, Any] = {"similarity": called, "embedding": embedding, "fewl_options": asdict(options)}
         summary |= {"report": asdict(report), "pairs": None}
@@ -281,10 +280,8 @@ def _options(args: argparse.Namespace, records: Sequence[Record]) -> FewlOptions
         raise UsageError(f"--expertise-scope: {given['expertise']} expertise does not differ between questions")
     given["penalty"] = {"on": True, "off": False}.get(args.penalty)
     options = FewlOptions(**given)
-    try:
+    with usage("--"):
         check_options(read, options, [models.named_engine(spec)[0] for spec in args.reference_llm])
-    except ValueError as error:
-        raise UsageError(f"--{error}") from error
     return options
 
 
@@ -347,10 +344,8 @@ def run_rank(args: argparse.Namespace) -> int:
     _check_plot(args.png, "--png")
     truth, from_labels = _truth(args.truth)
     records, rejected = read_whole(args.input, check_scored, args.output)
-    try:
+    with usage(f"{args.input}: "):
         ranking = rank_models(records, truth=truth, truth_from_labels=from_labels, seed=args.seed)
-    except ValueError as error:
-        raise UsageError(f"{args.input}: {error}") from error
     result = {**ranking.to_dict(), "rejected_lines": rejected}
     if args.output is not None:
         write_json(args.output, {**provenance(args), **result})
@@ -369,10 +364,8 @@ def run_rank(args: argparse.Namespace) -> int:
 def _truth(name: str | None) -> tuple[dict[str, float] | None, bool]:
     if name is None or name == "labels":
         return None, name == "labels"
-    try:
+    with usage(f"--truth: cannot read {name} as JSON: ", (OSError, ValueError)):
         value = json.loads(Path(name).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--truth: cannot read {name} as JSON: {error}") from error
     good = isinstance(value, dict) and all(
         isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in value.values()
     )

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from mitigate.cli.options import Subparsers, add_command
-from mitigate.io import UsageError
+from mitigate.io import UsageError, usage
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -41,10 +41,8 @@ def run(words: Sequence[str]) -> int:
 
     kinds: Any = (grpo.GRPOScriptArguments, trl.GRPOConfig, trl.ModelConfig, trl.DatasetMixtureConfig, Credit)
     parser = trl.TrlParser(kinds, prog="mitigate grpo")
-    try:
+    with usage("grpo: ", (OSError, ValueError)):
         *given, credit = parser.parse_args_and_config(list(words))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"grpo: {error}") from error
     with mock.patch.object(trl, "GRPOTrainer", partial(SentenceGRPOTrainer, credit=credit)):
         grpo.main(*given)
     return 0

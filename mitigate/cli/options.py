@@ -14,7 +14,6 @@ import platform
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import tee
 from pathlib import Path
@@ -23,7 +22,7 @@ from typing import Any, TypeAlias
 from annotators.base import Annotator, CascadeAnnotator, engines_in, parts_of
 from engines.packaged import sha256
 from engines.usage import METER
-from mitigate.io import REJECTED, UsageError, check_paths, make_parent, say
+from mitigate.io import REJECTED, UsageError, check_paths, make_parent, say, usage
 
 EXIT_CODES = (
     "The exit code is 0 when all is done, 1 after a failure, 2 for wrong usage, and 3 when lines were rejected, which "
@@ -237,7 +236,7 @@ def generative_options(args: argparse.Namespace, names: Sequence[str] = ()) -> d
     given = {name: value for name in GENERATIVE if (value := getattr(args, name)) is not None}
     asked = [(name, engine) for name in names or [args.annotator] for engine in engines_in(name)]
     if not asked and (wrong := [name for name in given if name != "seed" or not names]):
-        raise UsageError(f"{_flags(wrong)}: only with --annotator generative:{ENGINE}")
+        raise UsageError(f"{flags(wrong)}: only with --annotator generative:{ENGINE}")
     check_costs(args, [engine for _, engine in asked])
     if not asked:
         return {}
@@ -246,12 +245,10 @@ def generative_options(args: argparse.Namespace, names: Sequence[str] = ()) -> d
 
     kinds = set()
     for name, engine in asked:
-        try:
+        with usage(f"--annotator {name}: "):
             parts_of(name)
             kinds.add(parse_engine(engine).kind)
             options_of({k: v for k, v in given.items() if k not in ("cache", "concurrency", "trust_remote_code")})
-        except ValueError as error:
-            raise UsageError(f"--annotator {name}: {error}") from error
     if "concurrency" in given and ("openai" not in kinds or given["concurrency"] < 1):
         raise UsageError("--concurrency: expected 1 or more, and an openai engine; leave it out for others")
     if "trust_remote_code" in given and kinds == {"openai"}:
@@ -259,7 +256,8 @@ def generative_options(args: argparse.Namespace, names: Sequence[str] = ()) -> d
     return given
 
 
-def _flags(names: Iterable[str]) -> str:
+def flags(names: Iterable[str]) -> str:
+    """Options as they are typed, from their names."""
     return ", ".join("--" + name.replace("_", "-") for name in names)
 
 
@@ -267,14 +265,14 @@ def check_costs(args: argparse.Namespace, engines: Iterable[str | None]) -> None
     """Refuse prices and limits where none of the engines, which may be None, is that of a server."""
     given = [name for name in COSTS if getattr(args, name) is not None]
     if given and not any((engine or "").startswith("openai:") for engine in engines):
-        raise UsageError(f"{_flags(given)}: only for servers, engines openai:MODEL[@BASE_URL]; none is asked here")
+        raise UsageError(f"{flags(given)}: only for servers, engines openai:MODEL[@BASE_URL]; none is asked here")
 
 
 def cost_words(args: argparse.Namespace) -> list[str]:
     """The given prices and limits as words of a command line."""
     given = {name: getattr(args, name) for name in COSTS if getattr(args, name) is not None}
     values = {name: ",".join(map(str, value if name == "price" else [value])) for name, value in given.items()}
-    return [word for name, value in values.items() for word in (_flags([name]), value)]
+    return [word for name, value in values.items() for word in (flags([name]), value)]
 
 
 def tell_cost(annotator: Annotator, records: Iterable[Mapping[str, Any]], *, given: bool = False) -> None:
@@ -301,13 +299,10 @@ def calibration_option(args: argparse.Namespace, annotator: str | None) -> dict[
     for name, value in given.items():
         from mitigate.rewards.config import check_calibration
 
-        option = "--" + name.replace("_", "-")
         if annotator is None:
-            raise UsageError(f"{option}: belongs to one annotator; name it, or leave this option out")
-        try:
-            check_calibration(option, value, annotator)
-        except ValueError as error:
-            raise UsageError(str(error)) from error
+            raise UsageError(f"{flags([name])}: belongs to one annotator; name it, or leave this option out")
+        with usage():
+            check_calibration(flags([name]), value, annotator)
     return given
 
 
@@ -369,7 +364,7 @@ def provenance(args: argparse.Namespace) -> dict[str, Any]:
     options = {
         name: str(value) if isinstance(value, Path) else value
         for name, value in vars(args).items()
-        if not (name == "words" or callable(value) or isinstance(value, partial))
+        if not (name == "words" or callable(value))
     }
     return {
         "options": options,

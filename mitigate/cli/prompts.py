@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from mitigate.cli.options import Subparsers, add_command, print_json
-from mitigate.io import UsageError, check_paths, say, write_bytes
+from mitigate.io import check_paths, say, usage, write_bytes
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -32,10 +32,8 @@ def run(args: argparse.Namespace) -> int:
     from annotators.generative.prompts import read_published
 
     check_paths([args.source] if args.source.is_file() else [], args.output, overwrite=args.overwrite)
-    try:
+    with usage():
         rows = read_published(args.source)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
     write_bytes(args.output, yaml.safe_dump(rows, allow_unicode=True, sort_keys=False, width=120).encode())
     if args.json:
         print_json({"templates": rows})

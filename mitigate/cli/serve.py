@@ -15,7 +15,7 @@ from socket import socket
 
 from engines import check_base_url
 from mitigate.cli.options import Subparsers, add_command, calibration_option, check_engine
-from mitigate.io import FAILED, UsageError
+from mitigate.io import FAILED, UsageError, usage
 from mitigate.models import open_annotator, open_engine
 
 TOKEN = "MITIGATE_SERVE_TOKEN"
@@ -46,10 +46,8 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until interrupted."""
-    try:
+    with usage():
         check_base_url(args.upstream, "--upstream")
-    except ValueError as error:
-        raise UsageError(str(error)) from error
     check_engine(args)
     options = calibration_option(args, args.annotator)
     try:

@@ -21,7 +21,7 @@ from engines.types import Chat, ChatResult, Engine, Sampling, check_asked
 from fewl.expertise import yes_or_no
 from fewl.similarity import char_tfidf
 from mitigate.dataset.prompts import Messages, parse_verdicts
-from mitigate.io import Record, UsageError, read_lines
+from mitigate.io import Record, read_lines, usage
 from mitigate.models import EngineName, ModelName
 from mitigate.recipes.config import Recipe, Section, recipes_folder
 
@@ -197,10 +197,8 @@ def ask_apart(first: str, second: str) -> bool:
 @lru_cache(maxsize=1)
 def embedder(model: str | None) -> Embedder:
     """The embedding model, loaded once; None is the packaged one. Raises UsageError: there is no such model."""
-    try:
+    with usage("embedder: ", (OSError, ValueError)):
         return Embedder(model, dtype="float32")  # the same figures on every machine
-    except (OSError, ValueError) as error:
-        raise UsageError(f"embedder: {error}") from error
 
 
 def reads(model: str | None, language: str) -> bool:

@@ -21,8 +21,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -30,7 +29,7 @@ from typing import Any
 
 import yaml
 
-from mitigate.io import OutputError, UsageError, dump_line, read_rows, write_bytes
+from mitigate.io import OutputError, UsageError, dump_line, files, read_rows, write_bytes
 from mitigate.recipes.config import Section, dump
 
 CONFIG = "config.yaml"
@@ -72,7 +71,7 @@ class RunFolder:
         """Append rows to a JSON Lines file of the folder; a line that is cut off is dropped when the run goes on."""
         data = b"".join(dump_line(dict(row)) for row in rows)
         if self.writes:
-            with writing(self / name), (self / name).open("ab") as file:
+            with files(OutputError, f"cannot write {self / name}"), (self / name).open("ab") as file:
                 file.write(data)
 
     def rows(self, name: str = METRICS) -> list[dict[str, Any]]:
@@ -113,15 +112,6 @@ class RunFolder:
         self.close()
 
 
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turns what keeps a file from being written into an error that commands tell in one line."""
-    try:
-        yield
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
-
-
 def open_run(path: Path, options: Section, *, overwrite: bool = False) -> RunFolder:
     """Make a run folder, or open the one that an earlier run of the same resolved recipe left.
 
@@ -130,11 +120,9 @@ def open_run(path: Path, options: Section, *, overwrite: bool = False) -> RunFol
     """
     if os.environ.get("RANK", "0") != "0":
         return RunFolder(path, writes=False)
-    try:
+    with files(UsageError, f"cannot write to {path}"):
         path.mkdir(parents=True, exist_ok=True)
         lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        raise UsageError(f"cannot write to {path}: {error.strerror or error}") from error
     folder = RunFolder(path, lock)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -156,7 +144,7 @@ def _begin(folder: RunFolder, config: str, overwrite: bool) -> None:
     # Any folder may hold a config.yaml: with --overwrite, only one with versions.json beside it is deleted as ours.
     if others and not ((folder / CONFIG).is_file() and (not overwrite or (folder / VERSIONS).is_file())):
         raise UsageError(f"{folder.path} is no run folder (it has no {CONFIG}): choose another folder with --output")
-    with writing(folder.path):
+    with files(OutputError, f"cannot write {folder.path}"):
         if overwrite:
             for file in others:
                 shutil.rmtree(file) if file.is_dir() and not file.is_symlink() else file.unlink()
