@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from io import FileIO
 from itertools import islice
@@ -289,17 +289,13 @@ def rejected_row(path: Path, line: Line) -> Record:
     return row
 
 
-def tell_rejected(source: Path, first: Sequence[Line], total: int, kept: Path | str | None) -> None:
-    """Say which lines are bad and why: the first ones, and how many there are in all."""
-    _tell_rejected([(source, line) for line in first], total, kept)
-
-
-def _tell_rejected(first: Sequence[tuple[Path, Line]], total: int, kept: Path | str | None) -> None:
+def tell_rejected(first: Iterable[tuple[Path, Line]], total: int, kept: Path | str | None) -> None:
+    """Say which lines are bad and why: the ``TOLD`` first ones, and how many there are in all."""
     for source, line in first:
         for problem in line.problems:
             say(f"{source}:{line.number}: {problem} (line rejected)")
-    if total > len(first):
-        say(f"{counted(total - len(first), 'more line')} rejected" + (f", see {kept}" if kept else ""))
+    if total > TOLD:
+        say(f"{counted(total - TOLD, 'more line')} rejected" + (f", see {kept}" if kept else ""))
 
 
 def check_record(record: Record) -> list[Problem]:
@@ -371,7 +367,7 @@ def read_whole(path: Path, check: Check, output: Path | None) -> tuple[list[Reco
 def set_aside(bad: Sequence[tuple[Path, Line]], output: Path | None) -> None:
     """Tell the bad lines of some files and keep them beside the output; without any, an old rejected file goes."""
     target = None if output is None else rejected_path(output)
-    _tell_rejected(bad[:TOLD], len(bad), target)
+    tell_rejected(bad[:TOLD], len(bad), target)
     if target is not None and bad:
         write_lines(target, (rejected_row(path, line) for path, line in bad))
     elif target is not None:
@@ -434,7 +430,6 @@ class Job:
     rejected: int = 0
     done: int = 0
     keep: int = 0  # bytes of the output that stay
-    first_rejected: list[Line] = field(default_factory=list)
 
     @property
     def rejected_path(self) -> Path:
@@ -501,12 +496,6 @@ class Job:
             ) from error
         self.keep += len(data)
 
-    def __enter__(self) -> Job:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.file.close()
-
 
 def processed(process: Process, chunk: list[Record]) -> Sequence[Record]:
     """The results of some records, as many as there are records."""
@@ -522,8 +511,9 @@ def _write_all(file: FileIO, data: bytes) -> None:
         rest = rest[file.write(rest) :]
 
 
-def open_job(source: Path, output: Path, *, check: Check, matches: Matches, overwrite: bool = False) -> Job:
-    """Lock the output, read the whole input once, write the rejected file, and see what is already done.
+@contextmanager
+def open_job(source: Path, output: Path, *, check: Check, matches: Matches, overwrite: bool = False) -> Iterator[Job]:
+    """Lock the output, read the whole input once, write the rejected file and tell it, and see what is already done.
 
     With ``overwrite`` the output is started again instead of continued. Raises UsageError: a path is wrong, another run
     holds the output, or it belongs to something else; OutputError: the rejected file cannot be written.
@@ -531,11 +521,10 @@ def open_job(source: Path, output: Path, *, check: Check, matches: Matches, over
     check_paths([source], output)
     job = Job(source, output, check, _open_locked(output))
     try:
-        _scan(job, matches, overwrite)
-    except BaseException:
+        tell_rejected([(source, line) for line in _scan(job, matches, overwrite)], job.rejected, job.rejected_path)
+        yield job
+    finally:
         job.file.close()
-        raise
-    return job
 
 
 def _open_locked(output: Path) -> FileIO:
@@ -557,9 +546,12 @@ def _open_locked(output: Path) -> FileIO:
     return file
 
 
-def _scan(job: Job, matches: Matches, overwrite: bool) -> None:
-    """First pass: count good and bad lines, write the rejected file, compare the output with the input."""
-    target = job.rejected_path
+def _scan(job: Job, matches: Matches, overwrite: bool) -> list[Line]:
+    """First pass: count good and bad lines, write the rejected file, compare the output with the input.
+
+    Returns the ``TOLD`` first bad lines.
+    """
+    target, first = job.rejected_path, list[Line]()
     with files(OutputError, f"cannot write {target}"):
         with whole_file(target) as part, part.open("wb") as rejected, job.output.open("rb") as written:
             found: Iterator[bytes] = iter(()) if overwrite else iter(written)
@@ -573,12 +565,13 @@ def _scan(job: Job, matches: Matches, overwrite: bool) -> None:
                         job.keep += len(raw)
                 else:
                     job.rejected += 1
-                    job.first_rejected += [line] if len(job.first_rejected) < TOLD else []
+                    first += [line] if len(first) < TOLD else []
                     rejected.write(dump_line(rejected_row(job.source, line)))
             if next(found, b""):
                 _foreign(job, f"it holds more than the {job.valid} valid records of {job.source}")
         if not job.rejected:
             target.unlink()
+    return first
 
 
 def _compare(job: Job, number: int, record: Record, raw: bytes, matches: Matches) -> bool:

@@ -53,7 +53,6 @@ from mitigate.io import (
     read_rows,
     rejected_path,
     say,
-    tell_rejected,
     without_results,
 )
 from mitigate.models import open_annotator
@@ -187,7 +186,7 @@ def run_file(args: argparse.Namespace, settings: Mapping[str, Any]) -> int:
 def continued(
     args: argparse.Namespace, check: Check, added: Sequence[str], also: Matches = lambda _, __: None
 ) -> Iterator[tuple[Job, set[str]]]:
-    """Open the job of `--input` and `--output`, and tell its rejected lines.
+    """Open the job of `--input` and `--output`.
 
     Args:
         args: The options of the command.
@@ -212,7 +211,6 @@ def continued(
         return None
 
     with open_job(args.input, args.output, check=check, matches=matches, overwrite=args.overwrite) as job:
-        tell_rejected(job.source, job.first_rejected, job.rejected, job.rejected_path)
         yield job, fingerprints
 
 

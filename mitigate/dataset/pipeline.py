@@ -26,7 +26,7 @@ from mitigate.dataset import questions, sources
 from mitigate.dataset.export import export, page
 from mitigate.dataset.review import put_in
 from mitigate.dataset.stage import CACHE, LLM, Asked, Options, embedder, extended, read_rows
-from mitigate.io import Check, Record, UsageError, open_job, progress, rejected_path, say, tell_rejected, write_bytes
+from mitigate.io import Check, Record, UsageError, open_job, progress, rejected_path, say, write_bytes
 from mitigate.models import check_generative, open_annotator, open_engine
 from mitigate.recipes.folder import RunFolder
 
@@ -85,16 +85,15 @@ class Build:
             return f"{changed[0]!r} differs" if changed else None
 
         here, there = self.file(source), self.file(output)
-        try:
-            job = open_job(here, there, check=check, matches=matches)
-        except UsageError as error:
-            why, _, _ = str(error).partition("; choose another --output")
-            raise UsageError(
-                f"{why}; delete the files of this stage and of all later ones to make them again"
-            ) from error
-        with job, ExitStack() as stack:
+        with ExitStack() as stack:
+            try:
+                job = stack.enter_context(open_job(here, there, check=check, matches=matches))
+            except UsageError as error:
+                why, _, _ = str(error).partition("; choose another --output")
+                raise UsageError(
+                    f"{why}; delete the files of this stage and of all later ones to make them again"
+                ) from error
             self.rejected[output] = job.rejected
-            tell_rejected(here, job.first_rejected, job.rejected, job.rejected_path)
             if job.done < job.valid:
                 before = f", {job.done:,} of them done before" if job.done else ""
                 say(f"{output}: {job.valid:,} rows{before}")

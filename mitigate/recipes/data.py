@@ -29,6 +29,7 @@ from fewl.records import read_record
 from fewl.score import FewlOptions, check_options, score_records
 from fewl.similarity import Encode, Similarity
 from mitigate.io import (
+    TOLD,
     Check,
     Problem,
     Record,
@@ -235,7 +236,7 @@ def read_good(
     lines = list(read_lines(path, check))
     good = [{"id": str(place), **line.record} for place, line in enumerate(lines) if line.record is not None]
     bad = [line for line in lines if line.record is None]
-    tell_rejected(path, bad[:10], len(bad), str(folder / rejected))
+    tell_rejected([(path, line) for line in bad[:TOLD]], len(bad), folder / rejected)
     keep_rejected(folder, [rejected_row(path, line) for line in bad], rejected)
     if not good:
         raise UsageError(f"{path}: expected {expected}, found no good line")
