@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ class CacheError(RuntimeError):
 
 def request_key(identity: Mapping[str, Any], chat: Chat, sampling: Sampling) -> str:
     """The cache key of one request: 64 hexadecimal digits."""
-    options = sampling.to_dict()
+    options = asdict(sampling)
     if sampling.temperature == 0:
         options |= {"temperature": 0.0, "seed": None, "top_p": 1.0}
     options |= {"temperature": float(options["temperature"]), "top_p": float(options["top_p"])}

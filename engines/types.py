@@ -65,9 +65,6 @@ class Sampling:
         if self.choices and self.json_schema is not None:
             raise ValueError("sampling: give json_schema or choices, not both")
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Token:

@@ -141,11 +141,6 @@ def truthfulness(s_AN: Float, weights_AN: Float) -> Float:
     return nan_sum(renormalise(weights_AN, s_AN) * s_AN)
 
 
-def laziness(s_ANK: Float) -> Float:
-    """L_i(x) = (1/K) Σ_k s(y, h_i(x_k)), Eq. 3, over the neighbours that are there; NaN where none is."""
-    return nan_mean(s_ANK)
-
-
 def aggregate(
     s_AN: Float,
     weights_AN: Float,

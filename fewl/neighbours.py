@@ -25,7 +25,10 @@ def nearest(vectors_QD: NDArray[np.float32], k: int, *, texts: Sequence[str] | N
     itself. Returns neighbours_QK, row numbers; −1 pads rows with fewer than k other questions. Raises ValueError: k is
     below 1 or a vector is not finite.
     """
-    same_Q = _checked(vectors_QD, k, texts)
+    _check(vectors_QD, k)
+    number: dict[str | int, int] = {}  # equal texts share one; without texts every question has its own
+    of_text = [number.setdefault(text, len(number)) for text in texts or range(len(vectors_QD))]
+    same_Q = np.array(of_text, dtype=np.int64)
     found_QK = np.full((len(vectors_QD), k), -1, dtype=np.int64)
     for start in range(0, len(vectors_QD), ROWS):
         block_R = np.arange(start, min(start + ROWS, len(vectors_QD)))
@@ -46,26 +49,23 @@ def nearest(vectors_QD: NDArray[np.float32], k: int, *, texts: Sequence[str] | N
     return found_QK
 
 
-def random_dissimilar(
-    vectors_QD: NDArray[np.float32], k: int, *, texts: Sequence[str] | None = None, at_most: float = 0.8, seed: int = 0
-) -> NDArray[np.int64]:
-    """k random other questions whose similarity is at most ``at_most`` (Appendix D.4: 25 and 0.8).
+def random_dissimilar(vectors_QD: NDArray[np.float32], k: int, *, seed: int = 0) -> NDArray[np.int64]:
+    """k random other questions whose similarity is at most 0.8 (Appendix D.4: 25 of them).
 
-    Drawn without replacement; the same seed gives the same questions, whatever comes after them in the input. Returns
-    neighbours_QK in the order drawn; −1 pads rows with fewer than k such questions. Raises ValueError: k is below 1 or
-    a vector is not finite.
+    Drawn without replacement; the same seed gives the same questions. Returns neighbours_QK in the order drawn; −1 pads
+    rows with fewer than k such questions. Raises ValueError: k is below 1 or a vector is not finite.
     """
-    same_Q = _checked(vectors_QD, k, texts)
-    found_QK = np.full((len(vectors_QD), k), -1, dtype=np.int64)
+    _check(vectors_QD, k)
     n = len(vectors_QD)
+    found_QK = np.full((n, k), -1, dtype=np.int64)
     for query in range(n):
         generator = np.random.default_rng([seed, query])
         # A small draw nearly always suffices; the whole permutation is for small or very alike pools.
         for draw in (generator.integers(0, n, size=4 * k), None):
             candidates = generator.permutation(n) if draw is None else np.array(list(dict.fromkeys(draw)))
-            candidates = candidates[same_Q[candidates] != same_Q[query]]
+            candidates = candidates[candidates != query]
             similar = vectors_QD[candidates].astype(np.float64) @ vectors_QD[query].astype(np.float64)
-            kept = candidates[similar <= at_most][:k]
+            kept = candidates[similar <= 0.8][:k]
             if len(kept) == k or draw is None:
                 found_QK[query, : len(kept)] = kept
                 break
@@ -122,16 +122,8 @@ def _survivors(
     return np.concatenate(rows), np.concatenate(columns), np.concatenate(values)
 
 
-def _checked(vectors_QD: NDArray[np.float32], k: int, texts: Sequence[str] | None) -> NDArray[np.int64]:
-    """Numbers that equal texts share, after checking the arguments; without texts every question has its own."""
-    n = len(vectors_QD)
+def _check(vectors_QD: NDArray[np.float32], k: int) -> None:
     if k < 1:
         raise ValueError(f"neighbours: expected a number of at least 1, got {k}")
     if not np.isfinite(vectors_QD).all():
         raise ValueError("vectors: expected finite numbers, got NaN or infinity; check the embedding model")
-    if texts is None:
-        return np.arange(n)
-    if len(texts) != n:
-        raise ValueError(f"texts: expected one per vector ({n}), got {len(texts)}")
-    number: dict[str, int] = {}
-    return np.array([number.setdefault(text, len(number)) for text in texts], dtype=np.int64)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +43,6 @@ class Ranking:
     kendall: dict[str, Any] | None  # τ-b of mean score and truth with its interval and n models; None without truth
     truth: dict[str, float] | None  # the truth it was compared with
     unnamed: int  # answers without a model, which no row holds
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def rank_models(

@@ -243,11 +243,8 @@ def check_options(records: Sequence[FewlRecord], options: FewlOptions, asked: Se
     labels = {answer.label for record in records for answer in record.answers}
     if records and options.expertise == "ideal" and not {True, False} <= labels:
         raise ValueError("expertise ideal: expected answers labelled true and false, found no such labels")
-    if (
-        records
-        and options.contrast
-        and (options.expertise == "uniform" or options.references != "all" or len(names) < 2)
-    ):
+    equal = options.expertise == "uniform" or options.references != "all" or len(names) < 2
+    if records and options.contrast and equal:
         raise ValueError(
             "contrast: expected at least two reference LLMs of unequal weight; with uniform expertise, or one "
             "reference, every score would be 0"
@@ -285,7 +282,7 @@ def _pairs(of_pairs: OfPairs, left: Ints, right: Ints, asked: Ints) -> Float:
 
 
 def _laziness(of_pairs: OfPairs, layout: Layout, neighbours_PK: Ints) -> Float:
-    """L_AN (Eq. 3), in blocks of answers that keep memory small."""
+    """L_i(x) = (1/K) Σ_k s(y, h_i(x_k)), Eq. 3, over the neighbours that are there; in blocks to keep memory small."""
     n = layout.reference_QN.shape[1]
     lazy_AN = np.empty((len(layout.answer_A), n))
     step = max(1, BLOCK_PAIRS // max(1, n * neighbours_PK.shape[1]))
@@ -297,7 +294,7 @@ def _laziness(of_pairs: OfPairs, layout: Layout, neighbours_PK: Ints) -> Float:
         reference_BKN[near_BK < 0] = -1
         right_BNK = np.moveaxis(reference_BKN, -1, -2)
         s_BNK = _pairs(of_pairs, layout.answer_A[block][:, None, None], right_BNK, layout.asked_Q[question_B])
-        lazy_AN[block] = core.laziness(s_BNK)
+        lazy_AN[block] = core.nan_mean(s_BNK)
     return lazy_AN
 
 

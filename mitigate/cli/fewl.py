@@ -346,7 +346,7 @@ def run_rank(args: argparse.Namespace) -> int:
     records, rejected = read_whole(args.input, check_scored, args.output)
     with usage(f"{args.input}: "):
         ranking = rank_models(records, truth=truth, truth_from_labels=from_labels, seed=args.seed)
-    result = {**ranking.to_dict(), "rejected_lines": rejected}
+    result = {**asdict(ranking), "rejected_lines": rejected}
     if args.output is not None:
         write_json(args.output, {**provenance(args), **result})
     if args.png is not None:

@@ -7,6 +7,7 @@ pairs-fewl.jsonl and pairs-baseline.jsonl for `mitigate judge`.
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -60,7 +61,7 @@ def run(options: Options, folder: RunFolder) -> int:
     print(f"{len(records)} records, {len(tests)} questions, embeddings: {named}", flush=True)
     how: Any = {"scoring": options.scoring, "baseline": options.baseline, "similarity": similarity, "encode": encode}
     pool = candidate_pool(records, picks(records, "fewl", **how), picks(records, "baseline", **how))
-    folder.write_rows("pool.jsonl", [example.to_dict() for example in pool])
+    folder.write_rows("pool.jsonl", [asdict(example) for example in pool])
     print(f"pool: {len(pool)} questions that FEWL and {options.baseline} answer differently", flush=True)
     chosen = demonstrations([test["question"] for test in tests], pool, encode, options.demonstrations)
     prompts = []

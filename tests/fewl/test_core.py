@@ -73,7 +73,7 @@ def test_aggregate_equals_the_loop(data, n, k, divergence, aggregation):
     got = core.aggregate(
         to_array(similarity)[None],
         core.expertise_weights(np.array([expertise])),
-        core.laziness(np.array([[to_array(row) for row in neighbours]])),
+        core.nan_mean(np.array([[to_array(row) for row in neighbours]])),
         aggregation=aggregation,
         divergence=divergence,
     )[0]
@@ -98,7 +98,7 @@ def test_large_values_do_not_overflow(divergence):
 def test_paper_score_by_hand():
     # one LLM: λ = 1, s = 0.8, L = (0.2 + 0.4)/2 = 0.3
     # ½ tanh 0.8 − ½ tanh 0.3 = 0.5·0.664036770 − 0.5·0.291312612 = 0.332018385 − 0.145656306 = 0.186362079
-    score = core.aggregate(np.array([[0.8]]), np.array([[1.0]]), core.laziness(np.array([[[0.2, 0.4]]])))
+    score = core.aggregate(np.array([[0.8]]), np.array([[1.0]]), core.nan_mean(np.array([[[0.2, 0.4]]])))
     assert score[0] == pytest.approx(0.186362079, abs=1e-8)
 
 
