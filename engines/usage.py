@@ -33,7 +33,7 @@ class Meter:
         the limits are above 0. ValueError: there is a ``max_cost`` without a price.
         """
         if max_cost is not None and price is None:
-            raise ValueError("max_cost: expected a price beside it, from which costs are computed")
+            raise ValueError("--max-cost: expected --price IN,OUT beside it, the prices of a million tokens")
         self.price, self.max_cost = price, max_cost
         self._pause = 60 / requests_per_minute if requests_per_minute else 0.0
         self._token_pause = 60 / tokens_per_minute if tokens_per_minute else 0.0

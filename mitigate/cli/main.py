@@ -18,7 +18,7 @@ from engines.types import EngineError
 from engines.usage import METER
 from mitigate.cli import grpo, run
 from mitigate.cli.options import Parser
-from mitigate.io import FAILED, OutputError, UsageError, say
+from mitigate.io import FAILED, OutputError, UsageError, say, usage
 from mitigate.scale import LIMITS, PartsError
 
 COMMANDS = [
@@ -72,9 +72,8 @@ def main(
                 parser.error(f"unrecognized arguments: {' '.join(more)}")
             args.overrides = [*args.overrides, *more]
         limits = {name: getattr(args, name, None) for name in ("price", *LIMITS)}
-        if limits["max_cost"] is not None and limits["price"] is None:
-            raise UsageError("--max-cost: expected --price IN,OUT beside it, the prices of a million tokens")
-        METER.begin(**limits)
+        with usage():
+            METER.begin(**limits)
         return int(args.run(args))
     except UsageError as error:
         say(f"error: {error}")

@@ -174,11 +174,6 @@ def hard_match(topic: Record, titles: Sequence[str]) -> list[bool]:
     ]  # fmt: skip
 
 
-def query_of(topic: Record) -> str:
-    """What the documents are compared with."""
-    return ". ".join(topic[key] for key in ("topic", "description", "category", "domain") if topic[key])
-
-
 def order(hard: Sequence[bool], scores_D: np.ndarray, wanted: int) -> list[int]:
     """Places of the candidates: hard matches, best first, then the others, best first; ``wanted`` in all."""
     places = np.lexsort((-scores_D, ~np.asarray(hard, dtype=bool)))
@@ -211,7 +206,9 @@ def find(
         here = [row for row in documents if row["language"] == language]
         asked = [topic for topic in topics if topic["language"] == language]
         titles = [row["title"] for row in here]
-        scores_QD = rank([query_of(t) for t in asked], titles, [row["text"] for row in here], language, model)
+        about = ("topic", "description", "category", "domain")
+        queries = [". ".join(topic[key] for key in about if topic[key]) for topic in asked]
+        scores_QD = rank(queries, titles, [row["text"] for row in here], language, model)
         for topic, scores in zip(asked, scores_QD, strict=True):
             hard = hard_match(topic, titles)
             found[topic["topic"]] = [

@@ -326,7 +326,8 @@ async def judged_stream(chunks: AsyncIterator[bytes], judge: Judge, *, held: boo
             given = chunk.get("choices")
             if given and not head:
                 head = {key: chunk[key] for key in ("id", "object", "created", "model") if key in chunk}
-            choices = [c for c in given if _well_formed(c)] if isinstance(given, list) else []
+            known = given if isinstance(given, list) else []
+            choices = [c for c in known if isinstance(c, dict) and isinstance(c.get("delta"), dict)]
             for choice in choices:
                 index, text = choice.get("index"), choice["delta"].get("content")
                 if isinstance(text, str):
@@ -353,10 +354,6 @@ async def judged_stream(chunks: AsyncIterator[bytes], judge: Judge, *, held: boo
         yield block
     if broken is not None:
         raise broken
-
-
-def _well_formed(choice: object) -> bool:
-    return isinstance(choice, dict) and isinstance(choice.get("delta"), dict)
 
 
 def _without_text(choices: Sequence[dict[str, Any]]) -> bool:

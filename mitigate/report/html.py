@@ -41,7 +41,6 @@ from mitigate.report.totals import (
     kind_of,
     likelihood,
     merge,
-    name_of,
     one_line,
     percent,
     probability_of,
@@ -77,7 +76,7 @@ def escape(text: str) -> str:
 def _hidden(found: re.Match[str]) -> str:
     char = found.group()
     inner = "\ufffd" if char == "\0" or "\ud800" <= char <= "\udfff" else char
-    return f'<span class="hidden" data-name="{name_of(char)}">{inner}</span>'
+    return f'<span class="hidden" data-name="U+{ord(char):04X}">{inner}</span>'
 
 
 def wrapped(opening: str, inner: str) -> str:

@@ -228,16 +228,11 @@ def interval_text(totals: Totals, before: str = "") -> str:
     return f"{before}95 % interval over records: {percent(low)} to {percent(high)}"
 
 
-def name_of(char: str) -> str:
-    """U+202E and the like."""
-    return f"U+{ord(char):04X}"
-
-
 def printable(text: str) -> str:
     """Text safe for a terminal: hidden characters become their names, so no escape sequence survives."""
     if text.isprintable():
         return text
-    return HIDDEN.sub(lambda found: f"[{name_of(found.group())}]", text).replace("\r\n", "\n")
+    return HIDDEN.sub(lambda found: f"[U+{ord(found.group()):04X}]", text).replace("\r\n", "\n")
 
 
 def one_line(text: str, limit: int) -> str:

@@ -89,7 +89,7 @@ def test_requests_and_tokens_wait_their_turn():
 
 
 def test_wrong_prices_and_limits_are_refused(capsys):
-    with pytest.raises(ValueError, match="expected a price"):
+    with pytest.raises(ValueError, match="expected --price"):
         METER.begin(max_cost=1)
     asked = ["annotate", "--reference", "r", "--answer", "a"]
     refused = {"--price 1": "expected IN,OUT", "--max-cost 1": "expected --price", "--max-cost 0": "more than 0"}
