@@ -193,16 +193,15 @@ class CachedEngine:
     only what was on its way. Closing it closes the engine and the cache.
 
     Attributes:
-        hits: Chats answered from the cache, or by an equal chat of the same batch.
-        misses: Chats the engine was asked.
-        failed: How many of those have no answer; they are asked again the next time. ``last_error`` says why.
+        failed: How many chats that it was asked have no answer; they are asked again the next time.
+        last_error: Why the last of them has none.
     """
 
     def __init__(self, engine: Engine, cache: ResponseCache | str | Path) -> None:
         self.engine = engine
         self.cache = cache if isinstance(cache, ResponseCache) else ResponseCache(cache)
         self.name, self.identity = engine.name, engine.identity
-        self.hits = self.misses = self.failed = 0
+        self.failed = 0
         self.last_error: str | None = None
 
     def chat(
@@ -226,8 +225,6 @@ class CachedEngine:
         for key, result in known.items():
             give(key, result)
         asked = [key for key in places if key not in known]
-        self.misses += len(asked)
-        self.hits += len(chats) - len(asked)
 
         def keep(place: int, result: ChatResult) -> None:
             key = asked[place]

@@ -227,12 +227,10 @@ def yes_or_no(reply: str) -> bool | None:
     return True if YES.match(reply) else None
 
 
-def agreement_counts(
-    records: Sequence[Mapping[str, Any]], similarity: Similarity, *, at_least: float = 0.7
-) -> dict[str, list[tuple[int, int]]]:
+def agreement_counts(records: Sequence[Mapping[str, Any]], similarity: Similarity) -> dict[str, list[tuple[int, int]]]:
     """Per LLM and question: how many IW and how many CO answers its answer agrees with (Figure 4).
 
-    Records without ``iw`` and ``co`` are passed over. Two answers agree from the similarity ``at_least`` on; the paper
+    Records without ``iw`` and ``co`` are passed over. Two answers agree from a similarity of 0.7 on; the paper
     does not state its own. Returns {LLM: [(wrong, corrected), …]}; fewer wrong and more corrected ones speak for an
     LLM. Of several samples of one LLM the first counts.
     """
@@ -240,7 +238,7 @@ def agreement_counts(
     rows = [(name, texts[0], record) for record in read for name, texts in record.references.items() if texts]
     asked = [(text, other, record.question) for _, text, record in rows for other in (*record.iw, *record.co)]
     candidates, references, questions = ([row[i] for row in asked] for i in range(3))
-    agreed = iter((compare(similarity, candidates, references, questions) >= at_least).tolist())
+    agreed = iter((compare(similarity, candidates, references, questions) >= 0.7).tolist())
     counts: dict[str, list[tuple[int, int]]] = {}
     for name, _, record in rows:
         wrong, corrected = (sum(next(agreed) for _ in texts) for texts in (record.iw, record.co))

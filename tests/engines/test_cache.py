@@ -53,7 +53,6 @@ def test_rerun_asks_nothing(path):
     first = CachedEngine(counting(), path)
     results = first.chat([user("a"), user("b"), user("a")])
     assert [result.text for result in results] == ["a 1", "b 2", "a 1"]  # equal chats are asked once
-    assert (first.hits, first.misses) == (1, 2)
     first.close()
     assert first.engine.closed
     told = {}
@@ -63,7 +62,7 @@ def test_rerun_asks_nothing(path):
         assert [result.text for result in again] == ["b 2", "c 1", "a 1"]
         assert told == {0: "b 2", 1: "c 1", 2: "a 1"}
         assert [text for text, _ in second.engine.asked] == ["c"]
-        assert (second.hits, second.misses, len(second.cache)) == (2, 1, 3)
+        assert len(second.cache) == 3
         assert (second.name, second.identity) == ("scripted:test", {"engine": "scripted:test"})
     with closing(CachedEngine(counting(), path.with_name("failures"))) as cached:  # which are not stored
         assert cached.chat([user("fail"), user("a")])[0].error == "gone"
