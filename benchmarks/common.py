@@ -14,6 +14,7 @@ import json
 import platform
 import random
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -187,7 +188,7 @@ def save(
     """
     path = folder / f"{page}.json"
     kept = json.loads(path.read_text(encoding="utf-8"))
-    command = " ".join(["python -m", f"benchmarks.{program}", *sys.argv[1:]])
+    command = shlex.join(["python", "-m", f"benchmarks.{program}", *sys.argv[1:]])
     kept["parts"][part or program] = {
         "command": command, "environment": environment(*packages), **({"about": about} if about else {}),
         "rows": list(rows), **({"tables": tables} if tables else {}),

@@ -23,9 +23,10 @@ PROGRAMS = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if pa
 PAGES = sorted(path.stem for path in RESULTS.glob("*.md"))
 HOUSE = ("annotators", "benchmarks", "engines", "examples", "fewl", "mitigate")
 HELP = """
-import contextlib, io, runpy, sys
-for name in sys.argv[1:]:
-    sys.argv = [name, "--help"]
+import contextlib, io, runpy, shlex, sys
+for command in sys.argv[1:]:
+    name, *given = shlex.split(command)
+    sys.argv = [name, *given, "--help"]
     said = io.StringIO()
     try:
         with contextlib.redirect_stdout(said):
@@ -55,9 +56,11 @@ def test_program_imports_what_exists(name):
 
 
 @pytest.mark.slow
-def test_every_program_has_help():
-    done = subprocess.run([sys.executable, "-c", HELP, *PROGRAMS], cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout.splitlines() == [f"{name} 0 True" for name in PROGRAMS], done.stderr
+def test_every_program_has_help_and_takes_the_commands_of_pages():
+    pages = "\n".join((RESULTS / f"{name}.md").read_text("utf-8") for name in PAGES)
+    asked = [*PROGRAMS, *re.findall(r"^    .*python -m benchmarks\.(.*)$", pages, re.MULTILINE)]
+    done = subprocess.run([sys.executable, "-c", HELP, *asked], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.splitlines() == [f"{one.split()[0]} 0 True" for one in asked], done.stderr
 
 
 def test_minimal_pairs_are_well_formed():
