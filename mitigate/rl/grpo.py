@@ -55,18 +55,18 @@ class SharedPromptTrainer(GRPOTrainer):
     """TRL's trainer; where ``share_prompts`` is set, a prompt is read once for all its answers, sampled and trained on.
 
     The log-probabilities are the same but for rounding. It pays where prompts are longer than answers; groups stay
-    together where a device takes all answers of a step at once. For text models with attention in every layer, without
-    gradient checkpointing; others are read as TRL reads them.
+    together where a device takes all answers of a step at once. For text and models with attention in every layer,
+    without gradient checkpointing or a cache of another kind; the rest is read as TRL reads it.
     """
 
     share_prompts = False
 
     def _shares(self, model: Any, before: int) -> bool:
         """Whether the first ``before`` tokens of all rows can be read apart."""
-        config = self.accelerator.unwrap_model(model).config.get_text_config()
-        kinds = getattr(config, "layer_types", None) or ()
-        whole = all(kind.endswith("attention") and "linear" not in kind for kind in kinds)
-        return self.share_prompts and before > 0 and whole
+        module = self.accelerator.unwrap_model(model)
+        kinds = set(getattr(module.config.get_text_config(), "layer_types", None) or ())
+        whole = kinds <= {"full_attention", "sliding_attention"} and not getattr(module, "_is_stateful", False)
+        return self.share_prompts and before > 0 and whole and not self.args.gradient_checkpointing
 
     def _generate_single_turn(self, *args: Any, **more: Any) -> Any:
         """TRL's, with the keys and values of all but the last token of each prompt given to ``generate``."""
@@ -74,8 +74,9 @@ class SharedPromptTrainer(GRPOTrainer):
         own = model.generate
 
         def generate(input_ids: torch.Tensor, attention_mask: torch.Tensor, **how: Any) -> Any:
-            before = input_ids.shape[1] - 1
-            if how.keys() <= {"generation_config"} and self._shares(model, before):
+            before, settings = input_ids.shape[1] - 1, (how.get("generation_config"), model.generation_config)
+            cached = all(c and c.cache_implementation is None and c.use_cache is not False for c in settings)
+            if how.keys() == {"generation_config"} and cached and self._shares(model, before):
                 # By `generate` itself, which counts positions from the first token that is no padding.
                 one = GenerationConfig(
                     max_new_tokens=1, pad_token_id=self._tokenizer.pad_token_id, return_dict_in_generate=True
@@ -97,7 +98,8 @@ class SharedPromptTrainer(GRPOTrainer):
     ) -> tuple[Any, Any, Any]:  # fmt: skip
         """TRL's: log-probabilities of the last ``logits_to_keep`` tokens, (B, logits_to_keep); entropies; MoE loss."""
         before = input_ids.shape[1] - logits_to_keep - 1  # the last token of a prompt is read with the answer
-        if more.get("compute_aux_loss") or not self._shares(model, before):
+        other = any(x is not None and x is not False for name, x in more.items() if name != "compute_entropy")
+        if other or not self._shares(model, before):  # images, or the loss of experts
             return super()._get_per_token_logps_and_entropies(
                 model, input_ids, attention_mask, logits_to_keep, batch_size, **more
             )

@@ -290,10 +290,19 @@ def test_shared_prompts_change_neither_loss_nor_gradient(tmp_path, monkeypatch):
         assert stock.abs().max() > 0.1
         for other in shared:
             torch.testing.assert_close(other, stock, rtol=1e-4, atol=1e-5)
-    monkeypatch.setattr(made, "_sharing", None)  # what it can't read goes to TRL: one token, a layer without keys
-    assert made._get_per_token_logps_and_entropies(made.model, ids_BT[:, -4:], mask_BT[:, -4:], 3)[0].shape == (4, 3)
-    made.model.config.layer_types = ["linear_attention"]
-    assert made._get_per_token_logps_and_entropies(made.model, ids_BT, mask_BT, 3)[0].shape == (4, 3)
+    read = made._get_per_token_logps_and_entropies
+    monkeypatch.setattr(made, "_sharing", None)  # what it can't read goes to TRL: one token, images, other layers
+    assert read(made.model, ids_BT[:, -4:], mask_BT[:, -4:], 3)[0].shape == (4, 3)
+    assert read(made.model, ids_BT, mask_BT, 3, token_type_ids=torch.zeros(4, 8))[0].shape == (4, 3)
+    for kind in ("linear_attention", "chunked_attention"):
+        monkeypatch.setattr(made.model.config, "layer_types", [kind], raising=False)
+        assert read(made.model, ids_BT, mask_BT, 3)[0].shape == (4, 3)
+    monkeypatch.setattr(made.model.config, "layer_types", None)
+    monkeypatch.setattr(made.args, "gradient_checkpointing", True)
+    assert read(made.model, ids_BT, mask_BT, 3)[0].shape == (4, 3)
+    monkeypatch.setattr(made.args, "gradient_checkpointing", False)
+    monkeypatch.setattr(made.model, "_is_stateful", True)
+    assert read(made.model, ids_BT, mask_BT, 3)[0].shape == (4, 3)
 
 
 def test_shared_prompts_change_no_sample(tmp_path):
@@ -314,3 +323,15 @@ def test_shared_prompts_change_no_sample(tmp_path):
     assert len(set(map(tuple, said[0]))) > 2
     assert read.count((6, width)) == read.count((2, width - 1)) == 1
     assert "generate" not in vars(made.model)
+
+
+@pytest.mark.parametrize("settings", [{"cache_implementation": "static"}, {"generation_kwargs": {"use_cache": False}}])
+def test_sampling_with_another_cache_or_none_is_not_shared(tmp_path, settings):
+    """Keys that were read before can be handed to a dynamic cache only."""
+    made, said = trainer(tmp_path, max_completion_length=6, temperature=0.5, **settings), []
+    for p in made.model.parameters():
+        p.data *= 3
+    for made.share_prompts in (False, True):
+        torch.manual_seed(0)
+        said.append(made._generate_single_turn([TOKENIZER("who sang")["input_ids"]] * 3, None, {}, 3)[0])
+    assert said[0] == said[1]
