@@ -216,10 +216,12 @@ def test_readme_figures_of_mitigation_are_its_rows() -> None:
         f"after mending ({fall}); unsure: {unsure}, then {unsure_after}; supported: {supported[0]['value']}, then "
         f"{supported[1]['value']}; one answer withheld."
     ) in readme
-    base, best = (
-        with_interval(rows[f"{arm}: hallucinated by blind labels"], ".1f", " %") for arm in ("base", "best of 8")
+    (n, base), (m, best) = (
+        (row["n"], with_interval(row, ".1f", " %"))
+        for row in (rows[f"{arm}: hallucinated by blind labels"] for arm in ("base", "best of 8"))
     )
-    assert f"{base} of sentences of likeliest answers are hallucinated, {best} of the best of eight" in readme
+    said = f"of {n} factual sentences of likeliest answers {base} are hallucinated, of {m} of the best of eight"
+    assert f"an AI's blind labels: {said} by `embedded` {best}." in readme
 
 
 def with_interval(row: dict[str, Any], digits: str, unit: str = "") -> str:
