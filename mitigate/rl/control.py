@@ -20,9 +20,9 @@ OnGap = Literal["warn", "stop", "raise-kl"]
 JUDGED = "judge/hallucination_rate"
 
 
-def adapted(beta: float, kl: float, target: float, rate: float = 0.1) -> float:
-    """β (1 + rate · clip(KL / target − 1, −0.2, 0.2)) (Ziegler et al. 2019, "Fine-Tuning … from Human Preferences")."""
-    return beta * (1 + rate * min(0.2, max(-0.2, kl / target - 1)))
+def adapted(beta: float, kl: float, target: float) -> float:
+    """β (1 + 0.1 · clip(KL / target − 1, −0.2, 0.2)) (Ziegler et al. 2019, "Fine-Tuning … from Human Preferences")."""
+    return beta * (1 + 0.1 * min(0.2, max(-0.2, kl / target - 1)))
 
 
 def gap(rewards: Sequence[float], rates: Sequence[float]) -> bool:
