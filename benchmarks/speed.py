@@ -28,14 +28,14 @@ from typing import Any
 import numpy as np
 import pysbd
 import torch
-from transformers import GenerationConfig, LlamaForTokenClassification
+from transformers import AutoModelForCausalLM, GenerationConfig, LlamaForTokenClassification
 
 from annotators.records import LABELS
 from annotators.verifier.annotator import DiscriminativeAnnotator
 from annotators.verifier.causal import CausalAnnotator
 from benchmarks.common import ROOT, Row, documents, in_turns, load_rows, parser, real_answers, row, save, sentences_of
 from engines import Sampling, load_engine
-from engines.checkpoint import prompt_ids
+from engines.checkpoint import locate, prompt_ids
 from examples.pocket import lm
 
 
@@ -90,6 +90,7 @@ def splitting(data: Any, rounds: int) -> list[Row]:
 def generation(questions: int, samples: int, tokens: int, rounds: int, server: str | None) -> list[Row]:
     """SmolLM2 by the engine and by plain ``generate`` in the same precision, or a ``server``: the same prompts."""
     engine: Any = load_engine("transformers:packaged:smollm2", device="cpu")
+    model: Any = AutoModelForCausalLM.from_pretrained(locate("packaged:smollm2"), dtype=engine.model.dtype).eval()
     lines = (ROOT / "examples" / "questions.jsonl").read_text(encoding="utf-8").splitlines()[:questions]
     asked = [f"{row['reference']}\n\n{row['question']}" for row in map(json.loads, lines)]
     chats = [[{"role": "user", "content": text}] for text in asked]
@@ -107,7 +108,7 @@ def generation(questions: int, samples: int, tokens: int, rounds: int, server: s
     def plain() -> None:
         for chat in chats * samples:
             ids = torch.tensor([prompt_ids(engine.tokenizer, chat)])
-            out = engine.model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config)
+            out = model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config)
             said[other] += out.shape[1] - ids.shape[1]
 
     ways: dict[str, Callable[[], object]] = {"engine": partial(by, "engine", engine), other: plain}
