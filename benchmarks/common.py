@@ -222,7 +222,7 @@ def line(one: Mapping[str, Any]) -> str:
 
 
 def rendered(kept: Mapping[str, Any]) -> str:
-    """The page of a JSON file."""
+    """The page of a JSON file, which has the versions."""
     parts = kept["parts"].values()
     lines = [f"# {kept['title']}", "", kept["question"], ""]
     lines += [f"    {part['command']}" for part in parts if "command" in part]
@@ -231,9 +231,8 @@ def rendered(kept: Mapping[str, Any]) -> str:
     if kept.get("figure"):
         lines += ["", f"![{kept['title']}]({kept['figure']})"]
     lines += ["", *(f"- {text}" for text in kept["means"]), ""]
-    lines += dict.fromkeys(
-        part.get("source") or f"{part['environment']}. {part.get('about', '')}".strip() for part in parts
-    )
+    said = (p.get("source") or f"{p['environment'].partition('; ')[2]}. {p.get('about', '')}" for p in parts)
+    lines += dict.fromkeys(map(str.strip, said))
     return "\n".join(lines) + "\n"
 
 

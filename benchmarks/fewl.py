@@ -390,7 +390,7 @@ def beside(table: Sequence[Row], best: str) -> list[Row]:
         if where.endswith((SHUFFLED, NOTHING, *LENGTHS)) or measure in NOT_SHOWN:
             continue
         name, _, setting = where.partition(", ")
-        brief = setting in ("Eq. 6", EQUAL) or setting.startswith("new-words")
+        brief = setting in ("Eq. 6", EQUAL)
         if setting == best or (brief and "like length" in measure) or "triples" in setting:
             controls = (f"{where}, {SHUFFLED}", f"{where}, {NOTHING}", *(f"{name}, {length}" for length in LENGTHS))
             found = [value.get(f"{control}: {measure}", {"value": None}) for control in controls]
