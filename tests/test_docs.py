@@ -216,12 +216,13 @@ def test_readme_figures_of_mitigation_are_its_rows() -> None:
         f"after mending ({fall}); unsure: {unsure}, then {unsure_after}; supported: {supported[0]['value']}, then "
         f"{supported[1]['value']}; one answer withheld."
     ) in readme
-    (n, base), (m, best) = (
+    (n, base), (m, best), (k, trained) = (
         (row["n"], with_interval(row, ".1f", " %"))
-        for row in (rows[f"{arm}: hallucinated by blind labels"] for arm in ("base", "best of 8"))
+        for row in (rows[f"{arm}: hallucinated by blind labels"] for arm in ("base", "best of 8", "GRPO, sentences"))
     )
     said = f"of {n} factual sentences of likeliest answers {base} are hallucinated, of {m} of the best of eight"
-    assert f"an AI's blind labels: {said} by `embedded` {best}." in readme
+    assert f"an AI's blind labels: {said} by `embedded` {best}, of {k} after GRPO {trained}, with fewer" in readme
+    assert rows["GRPO, sentences − base: specifics"]["interval"][1] < 0
 
 
 def with_interval(row: dict[str, Any], digits: str, unit: str = "") -> str:
