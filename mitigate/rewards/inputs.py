@@ -441,6 +441,39 @@ def clause_share(sentence: str) -> float:
     return min(1.0, found.count(False) / len(found) / GLUE) if found else 1.0
 
 
+# "The text discusses …", "It also highlights …"; "文章介绍了……".
+_TOPIC = re.compile(
+    r"^\W*(?:(?:overall|\w+ly),? )?"
+    r"(?P<subject>(?:the|this)(?: \w+)? (?:text|passage|document|article)(?:['’]s \w+)?|it|this)"
+    r"(?: also| further| then| mainly)* (?:(?:is|was) about\b|(?:cover|deal|delv|depict|describ|detail|discuss|emphasi"
+    r"|examin|explor|focus|giv|highlight|illustrat|includ|introduc|mention|offer|outlin|present|provid|refer|revolv"
+    r"|showcas|speak|summari|talk|tell|touch)\w*)|^\W*(?:本文|该文|这篇文章|文章|文中|文本|文档|资料)(?:还|也|主要|详细)*"
+    r"(?:讨论|介绍|描述|讲述|提供|探讨|涉及|概述|叙述)了?",
+    re.IGNORECASE,
+)
+# Where such a sentence begins to say something: a relative clause, an apposition, what stands behind a colon.
+_SAYS = re.compile(r"\b(?:that|who|whom|whose|which|where|when|as|because)\b|, (?:an?|one)\b|[:，：]", re.IGNORECASE)
+
+
+def claims(sentences: Sequence[str]) -> list[str]:
+    """What each sentence says of the world: of one that names what the text is about, what follows that, or "".
+
+    "The text discusses her career and her family" is true of nearly any text with these words in it: a policy that is
+    paid for it learns to write nothing else. "It" stands for the text after such a sentence only.
+    """
+    about, found = False, []
+    for sentence in sentences:
+        topic = _TOPIC.match(sentence)
+        if topic and not about and (topic["subject"] or "").lower() in ("it", "this"):
+            topic = None
+        about = topic is not None
+        if topic:
+            said = _SAYS.search(sentence, topic.end())
+            sentence = sentence[said.end() :] if said else ""
+        found.append(sentence)
+    return found
+
+
 class Reference:
     """A reference made ready for many answers: its specifics, its points, and who copies from it."""
 

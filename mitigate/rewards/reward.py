@@ -53,6 +53,7 @@ from mitigate.rewards.inputs import (
     Answer,
     Reader,
     abstains,
+    claims,
     clause_share,
     content_words,
     open_question,
@@ -126,8 +127,9 @@ def judged_sentences(
     Of a sentence without a label only the words are counted. One bears on the question when it shares a content word
     with the question or the reference. It is worth the specifics (numbers, names, dates and other content words) that
     it states and no credited sentence before it: those of the points in full, of the rest of the reference one half. An
-    open question said back is nothing new. What stands in no clause ("Ada Finch.", "Built: 1931") is worth half a
-    sentence, as long as it has fewer than six words in all, and makes no answer more complete: more is a list.
+    open question said back is nothing new, nor is what a text is about ("The text discusses …"). What stands in no
+    clause ("Ada Finch.", "Built: 1931") is worth half a sentence, as long as it has fewer than six words in all, and
+    makes no answer more complete: more is a list.
 
     Args:
         answer: The answer.
@@ -151,17 +153,17 @@ def judged_sentences(
     doubted: dict[str, float] = {}  # by unsure sentences, with P(supported)
     bare, left = 0, BARE  # words without a clause around them, and what they may still earn
     out = []
-    for i, sentence in enumerate(answer.sentences):
+    for i, (sentence, claim) in enumerate(zip(answer.sentences, claims(answer.sentences), strict=True)):
         label = labels[i] if i < len(labels) else None
         if label is None:
             out.append(Judged(None, len(words(sentence))))
             continue
         own = specifics(sentence)
-        new = {u: w for u, w in own.items() if u not in stated and u not in said}
+        new = {u: w for u, w in specifics(claim).items() if u not in stated and u not in said}
         # What an unsure sentence may have said is left to a later one by as much as the annotator doubts it.
         new = {u: w * (1 - doubted.get(u, 0.0)) for u, w in new.items()}
         weight = sum(w if u in counted else w / 2 for u, w in new.items() if u in counted | reference.all)
-        value = min(1.0, weight / full) if full else 1.0
+        value = min(1.0, weight / full) if full else float(bool(claim))
         support = label if isinstance(label, float) else None
         density = 0.0 if support is None and label != "supported" else reference.density(sentence)
         original = min(1.0, max(0.0, (copy_share - density) / FADE))

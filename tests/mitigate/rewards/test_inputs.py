@@ -7,6 +7,7 @@ import pytest
 from mitigate.rewards.inputs import (
     Answer,
     Reference,
+    claims,
     completion_text,
     cut_offs,
     open_question,
@@ -196,3 +197,22 @@ def test_only_a_sentence_at_the_end_is_part():
     assert last_is_part("It is red. It is lo")
     assert not last_is_part("<think>and")
     assert not last_is_part("")
+
+
+@pytest.mark.parametrize(
+    ("sentences", "expected"),
+    [
+        (["The text discusses her career, a part of history."], [" part of history."]),
+        (["The text is about a bridge that opened in 1931."], [" opened in 1931."]),
+        (["Overall, this short passage provides details, including her role."], [""]),
+        (
+            ["The text's author describes the bird.", "It also highlights its song.", "It lives in Chad."],
+            ["", "", None],
+        ),
+        (["It describes a bird.", "The novel explores grief.", "The text says that X is old."], [None] * 3),
+        (["The text does not tell."], [None]),
+        (["本文介绍了一座桥。", "文章还介绍了这座桥，它于1931年开放。"], ["", "它于1931年开放。"]),
+    ],
+)
+def test_what_a_sentence_about_the_text_claims(sentences, expected):
+    assert claims(sentences) == [own if said is None else said for own, said in zip(sentences, expected, strict=True)]

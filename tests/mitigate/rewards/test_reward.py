@@ -305,6 +305,23 @@ def test_near_copies_and_vague_answers_earn_little():
     assert float(few) == 0.0 < float(whole)
 
 
+def test_naming_what_the_text_is_about_earns_nothing():
+    class Yes(Counting):
+        def label(self, *_):
+            return "supported", -1, ()
+
+    topics = "The text discusses Ada Finch, the bridge and 1931. It also provides 412 metres."
+    texts = [topics, "The text discusses a bridge, which Ada Finch designed and which opened in 1931.", ""]
+    about, told, silent = lexical(Yes())(completions=texts, reference=[REFERENCE] * 3)
+    assert labels(about) == [(None, -1.0)]  # no sentence counts, so the answer does as a whole
+    assert float(about) == float(silent) == -1.0
+    assert float(told) == 1.0
+    (other,) = SentenceReward(Yes(), aspects={"relevance": 1.0})(
+        completions=[topics], reference=[REFERENCE], question=["When did it open?"]
+    )
+    assert float(other) == 0.0  # on the question, and not counted
+
+
 def test_unusable_rows_have_no_score_and_are_counted():
     class Polyglot(Counting):
         languages = None
