@@ -116,6 +116,7 @@ ANSWERS: dict[str, Callable[[Case], str]] = {
     "near-copy: cut into short sentences": lambda c: c.reference.replace(" and ", ". It ").replace(", ", ". "),
     "near-copy: parts of sentences in another order": lambda c: c.turned,
     "vague: two true sentences": lambda c: c.vague,
+    "vague: what the text is about": lambda c: f"The text discusses {_listed(c)}",
     "names and numbers of the reference, listed": _listed,
     "names and numbers: the last three, a sentence each": lambda c: _listed(c, 3, ". "),
 }
