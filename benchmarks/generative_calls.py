@@ -2,15 +2,15 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.generative_calls
     OMP_NUM_THREADS=1 python -m benchmarks.generative_calls --schema --answers 40    # tags, three turns, JSON objects
+    python -m benchmarks.generative_calls --schema --answers 12 --engine openai:MODEL@URL  # the same of a real server
 
 The requests are real: answers with documents of more than 400 tokens, asked by `GenerativeAnnotator` as a user would,
 32 answers at a time. The replies are played by gold labels: evidence is the passage of the shown text that shares most
 words with the sentence; unsupported and unverifiable sentences are called unverifiable for want of evidence, so that
-both early exit and second pass take place. No model runs, so nothing here says how good an annotation is.
+both early exit and second pass take place. Nothing here says how good an annotation is.
 
-Tokens are those of MiniLM's tokenizer, the only one at hand; "computed" leaves out the blocks of 16 tokens that some
-earlier request began with, as vLLM's prefix cache does with room for all of them. Requests that are in flight together
-can't use each other's blocks yet, so a server with many slots computes somewhat more at the start of an answer.
+Tokens are MiniLM's; "computed" leaves out the blocks of 16 that some earlier request began with, as vLLM's prefix cache
+does with room for all. Requests in flight together can't use each other's blocks yet.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import hashlib
 import json
 import random
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -30,8 +31,9 @@ from annotators.generative.annotator import GenerativeAnnotator
 from annotators.generative.protocols import Options
 from annotators.generative.tagged import neutral
 from benchmarks.common import Row, load_rows, parser, row, save
+from engines import load_engine
 from engines.embedding import Embedder
-from engines.types import Chat, ChatResult, OnResult, Sample, Sampling
+from engines.types import Chat, ChatResult, Engine, OnResult, Sample, Sampling
 from fewl.similarity import each_once
 
 SOURCES = ("lfqa_verification", "cliff")
@@ -40,13 +42,15 @@ BLOCK = 16
 COUNTED = {"calls": "calls", "total": "prompt tokens", "computed": "computed prompt tokens"}
 WRITTEN = {"written": "reply tokens", "again": "replies asked for again", "failed": "failed"}
 CHUNK = 32
+Costs = Counter[str]
 
 
 @dataclass
 class Played:
-    """An engine that plays an annotator with gold labels and keeps what it was asked."""
+    """An engine that plays an annotator with gold labels, or asks a real one, and keeps what it was asked."""
 
     labels: Mapping[str, str]
+    real: Engine | None = None
     name: str = "played"
     asked: list[tuple[Chat, Sampling, str]] = field(default_factory=list)
 
@@ -58,6 +62,12 @@ class Played:
         self, chats: Sequence[Chat], sampling: Sampling | None = None, *, on_result: OnResult | None = None
     ) -> list[ChatResult]:
         sampling = sampling or Sampling()
+        if self.real:
+            results = self.real.chat(chats, sampling)
+            self.asked += [
+                (c, sampling, r.samples[0].text if r.samples else "") for c, r in zip(chats, results, strict=True)
+            ]
+            return results
         replies = [self._object(chat) if sampling.json_schema else self._reply(chat) for chat in chats]
         self.asked += [(chat, sampling, reply) for chat, reply in zip(chats, replies, strict=True)]
         return [ChatResult((Sample(reply, "stop"),)) for reply in replies]
@@ -137,27 +147,14 @@ def computed(tokens: Sequence[int], seen: set[bytes]) -> int:
     return len(tokens) - min(known, len(tokens) - 1)
 
 
-@dataclass
-class Cost:
-    """What one answer costs: calls, prompt tokens, and those that no cache holds."""
-
-    sentences: int
-    calls: int = 0
-    total: int = 0
-    computed: int = 0
-    written: int = 0
-    again: int = 0
-    failed: int = 0
-
-
-def measure(groups: Sequence[Sequence[Mapping[str, Any]]], embedder: Embedder, **options: Any) -> list[Cost]:
-    """The cost of each answer."""
+def measure(groups: Sequence[Sequence[Row]], embedder: Embedder, real: Engine | None, **options: Any) -> list[Costs]:
+    """What each answer costs, by the names of COUNTED and WRITTEN, and its sentences."""
     labels = {folded(row["sentence"]): row["label"] for group in groups for row in group}
-    costs: list[Cost] = []
+    costs: list[Costs] = []
     seen: set[bytes] = set()
     for start in range(0, len(groups), CHUNK):
         chunk = groups[start : start + CHUNK]
-        engine = Played(labels)
+        engine = Played(labels, real)
         judged = GenerativeAnnotator(engine, Options(**options), embedder=embedder).predict(
             [row for group in chunk for row in group]
         )
@@ -165,28 +162,25 @@ def measure(groups: Sequence[Sequence[Mapping[str, Any]]], embedder: Embedder, *
         tokens = [ids.tolist() for ids, _ in embedder.tokenize(texts)]
         written = embedder.count_tokens([reply for _, _, reply in engine.asked])
         owner = {folded(row["sentence"]): n for n, group in enumerate(chunk) for row in group}
-        of_chunk = [Cost(len(group)) for group in chunk]
+        of_chunk = [Counter(sentences=len(group)) for group in chunk]
         places = (n for n, group in enumerate(chunk) for _ in group)
         for place, one in zip(places, judged, strict=True):
-            of_chunk[place].failed += one.status == "failed"
+            of_chunk[place]["failed"] += one.status == "failed"
         for (chat, sampling, _), ids, size in zip(engine.asked, tokens, written, strict=True):
             users = [m["content"] for m in chat if m["role"] == "user"]
             named = _between(users, "sentence")
             if sampling.json_schema:
                 named = named.split("\n")[0].partition(". ")[2]
             cost = of_chunk[owner[folded(named)]]
-            cost.calls += 1
-            cost.written += size
-            cost.again += sampling.temperature > 0
-            cost.total += len(ids)
-            cost.computed += computed(ids, seen)
+            cost.update(calls=1, written=size, again=int(sampling.temperature > 0), total=len(ids))
+            cost["computed"] += computed(ids, seen)
         costs += of_chunk
     return costs
 
 
-def per_sentence(what: str, costs: Sequence[Cost], name: str) -> Row:
+def per_sentence(what: str, costs: Sequence[Costs], name: str) -> Row:
     """A figure a sentence with its 95 % interval from 1,000 draws of answers."""
-    values = np.array([[getattr(cost, name), cost.sentences] for cost in costs], float)
+    values = np.array([[cost[name], cost["sentences"]] for cost in costs], float)
     draws = np.random.default_rng(0).integers(0, len(values), (1000, len(values)))
     sums = values[draws].sum(axis=1)
     limits = np.percentile(sums[:, 0] / sums[:, 1], [2.5, 97.5])
@@ -198,6 +192,7 @@ def main() -> None:
     made = parser(__doc__)
     made.add_argument("--answers", type=int, default=120)
     made.add_argument("--schema", action="store_true", help="compare tags, three turns and several sentences a call")
+    made.add_argument("--engine", help="a real one for --schema, instead of gold labels")
     args = made.parse_args()
     everything = [r for r in load_rows(args.data) if "label" in r]
     embedder = Embedder(device="cpu")
@@ -205,24 +200,26 @@ def main() -> None:
     rows = []
     if args.schema:
         groups = rows_of([r for r in everything if r["source"] == SOURCES[0]], embedder, args.answers, 0)
+        real = load_engine(args.engine) if args.engine else None
         kinds: dict[str, dict[str, Any]] = {
             "tags": {}, "three turns": {"protocol": "three-turn"}, "JSON, up to 5 sentences a call": {"schema": 5}
         }  # fmt: skip
         for name, options in kinds.items():
-            costs = measure(groups, embedder, window="whole", **options)
+            costs = measure(groups, embedder, real, window="whole", **options)
             for figure, what in {**COUNTED, **WRITTEN}.items():
                 rows.append(per_sentence(f"whole document, {name}: {what} a sentence", costs, figure))
-        shown = [one for one in rows if ": calls" in one["what"] or ": prompt" in one["what"]]
-        save("llm-annotators", "generative_calls", shown, tables={"all": rows}, part="schema")
+        figures = ": (calls|failed)" if real else ": (calls|prompt)"
+        shown = [one for one in rows if re.search(figures, one["what"])]
+        part = "schema, real" if real else "schema"
+        save("llm-annotators", "generative_calls", shown, tables={"all": rows}, part=part)
         return
     for source in SOURCES:
         groups = rows_of([r for r in everything if r["source"] == source], embedder, args.answers, 0)
         orders, windows = ("reference-first", "question-first"), ("sentence", "answer", "whole")
         for protocol, order, window in product(("tagged", "three-turn"), orders, windows):
-            costs = measure(groups, embedder, protocol=protocol, prompt=f"plain/{order}", window=window)
+            costs = measure(groups, embedder, None, protocol=protocol, prompt=f"plain/{order}", window=window)
             where = f"{source}, {protocol}, {order}, window of the {window}"
             rows += [per_sentence(f"{where}: {called} a sentence", costs, name) for name, called in COUNTED.items()]
-            print(rows[-1], flush=True)
     shown = [one for one in rows if re.search("reference-first, .* (sentence|answer): computed", one["what"])]
     save("llm-annotators", "generative_calls", shown, tables={"all": rows})
 
