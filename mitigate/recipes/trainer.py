@@ -1,8 +1,8 @@
 """What all training shares: arguments of transformers and TRL, the loop with its checkpoints, the saved model.
 
-SFT and the annotators compute in bfloat16 where a GPU has it, with float32 weights unless their `dtype` says otherwise;
-GRPO and DPO choose by `dtype`. A run that was stopped goes on from its last whole checkpoint. Leaves out options
-(mitigate/recipes/options.py), data, losses and rewards.
+SFT and the annotators compute in bfloat16 where the GPU or CPU has it, with float32 weights unless their `dtype` says
+otherwise; GRPO and DPO choose by `dtype`. A run that was stopped goes on from its last whole checkpoint. Leaves out
+options (mitigate/recipes/options.py), data, losses and rewards.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from engines.checkpoint import locate, own_code
+from engines.embedding import cpu_has_bfloat16
 from mitigate.io import UsageError, progress
 from mitigate.recipes.folder import RunFolder
 from mitigate.recipes.options import Base, LmTraining, Lora, Training
@@ -48,7 +49,7 @@ def training_arguments(training: Training, folder: RunFolder, *, evaluate: bool)
         "lr_scheduler_type": "linear",
         "warmup_steps": training.warmup,  # below 1: a share of the steps
         "optim": training.optim,
-        "bf16": torch.cuda.is_available() and torch.cuda.is_bf16_supported(),
+        "bf16": torch.cuda.is_bf16_supported() if torch.cuda.is_available() else cpu_has_bfloat16(),
         "save_steps": training.evaluate_every,
         "save_total_limit": training.keep,
         "logging_steps": max(1, min(10, training.evaluate_every)),
