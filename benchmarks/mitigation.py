@@ -2,40 +2,50 @@
 
     python -m benchmarks.mitigation --data ../shared/data
     make run && python -m benchmarks.mitigation --run out/answers
+    python -m benchmarks.mitigation --data ../shared/data --engine transformers:packaged:smollm2
 
 Demonstrations are the answers that FEWL and the single-reference baseline pick where the two differ; the control is the
-same with another question's references. Labels judge choices only.
+same with another question's references. Labels judge choices only. With ``--engine`` a model answers TruthfulQA's
+questions after others with the answer of an LLM that FEWL picks, or a control; the annotator judges its answers beside
+the official true ones, and MiniLM says whether the official answer most like it is a true one.
 """
 
 from __future__ import annotations
 
 import json
+import random
+import re
+from collections import defaultdict
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import Row, mean_row, parser, row, save
-from benchmarks.fewl import THREE, by_model, chale, english_encoder, shuffled, truthfulqa
+from annotators import load_annotator
+from benchmarks.common import Row, fewl_rows, mean_row, parser, row, save
+from benchmarks.fewl import THREE, by_model, chale, english_encoder, half, shuffled, truthfulqa
+from engines import load_engine
+from engines.types import Sampling
+from fewl.score import score_records
 from fewl.similarity import Encode, cosine
-from mitigate.icl import candidate_pool, demonstrations
+from mitigate.icl import Example, candidate_pool, chat, demonstrations
 from mitigate.io import read_rows
-from mitigate.recipes.data import Scoring, picks
+from mitigate.recipes.data import Scoring, best_scored, picks
 
 
 def icl(data: Path, encode: Encode) -> list[Row]:
     """How true FEWL's demonstrations and the baseline's are, beside the control."""
     official = []
-    for r in by_model(truthfulqa(data), THREE):
-        answers = [{**a, "label": a["kind"] != "incorrect"} for a in r["answers"] if a["kind"] != "labelled"]
-        official.append({k: v for k, v in r.items() if k not in ("co", "iw")} | {"answers": answers})
+    for i, r in enumerate(by_model(truthfulqa(data), THREE["TruthfulQA"])):
+        answers = [{**a, "label": a["kind"] == "best"} for a in r["answers"] if "kind" in a]
+        official.append({**r, "id": f"{i}", "answers": answers})
     gold = [{**r, "id": str(i)} for i, r in enumerate(chale(data))]
     rows = []
-    for name, records, single in (("CHALE", gold, "gold 0"), ("TruthfulQA", official, THREE[0])):
+    for name, records, single in (("CHALE", gold, "gold 0"), ("TruthfulQA", official, THREE["TruthfulQA"][0])):
         usable = [r for r in records if single in r["reference_answers"]]
         label = {(r["id"], a["text"]): bool(a["label"]) for r in usable for a in reversed(r["answers"])}
-        how: Any = {"scoring": Scoring(penalty=False), "baseline": single}
-        how |= {"similarity": cosine(encode), "encode": encode}
+        how: Any = {"scoring": Scoring(), "baseline": single, "similarity": cosine(encode), "encode": encode}
         for control, asked in (("", usable), (", another question's references", shuffled(usable))):
             where = f"{name} demonstrations, cosine, FEWL without penalty{control}"
             pool = candidate_pool(usable, *(picks(asked, by, **how) for by in ("fewl", "baseline")))
@@ -50,6 +60,47 @@ def icl(data: Path, encode: Encode) -> list[Row]:
                 mean_row(f"{where} (pool {len(pool)}): true", true["fewl"], unit="%"),
                 mean_row(f"{where}: minus the baseline's", true["fewl"] - true["baseline"], unit="%"),
             ]
+    return rows
+
+
+def taught(data: Path, encode: Encode, name: str, most: int) -> list[Row]:
+    """What demonstrations picked in several ways change in a model's answers to the half that nothing was chosen on."""
+    records = by_model(truthfulqa(data), THREE["TruthfulQA"])
+    records = [{**r, "answers": [a for a in r["answers"] if "label" in a]} for r in records]
+    records = [r for r in records if len({a["label"] for a in r["answers"]}) == 2]  # else no pick matters
+    rng, chosen = random.Random(0), defaultdict[str, list[Row]](list)
+    for r in score_records(records, similarity=cosine(encode), encode=encode)[0]:
+        found, texts = r["answers"], encode([a["text"] for a in r["answers"]])
+        chosen["random"].append(rng.choice(found))
+        chosen["FEWL's"].append(found[best_scored(found) or 0])
+        chosen["longest"].append(max(found, key=lambda a: len(a["text"])))
+        chosen["most like the others"].append(found[int((texts @ texts.T).sum(0).argmax())])
+        chosen["true"].append(next(a for a in found if a["label"]))
+    chosen["no"] = []
+    asked = [r["question"] for r in records if half(r)][:most]
+    pool = [Example(str(i), r["question"], "", "") for i, r in enumerate(records)]
+    near = [[int(n.example.id) for n in some] for some in demonstrations(asked, pool, encode, 5)]
+    official = {r["question"]: (r["correct_answers"], r["incorrect_answers"]) for r in fewl_rows("truthfulqa", data)}
+    true, false = zip(*(official[q] for q in asked), strict=True)
+    judge, values, rows = load_annotator("embedded"), dict[str, dict[str, Any]](), []
+    with closing(load_engine(name)) as engine:
+        for how, shown in chosen.items():
+            pairs = [[(records[i]["question"], shown[i]["text"]) for i in some if shown] for some in near]
+            chats = [chat(q, some)[0] for q, some in zip(asked, pairs, strict=True)]
+            said = [(r.text or "").strip().partition("\n")[0] for r in engine.chat(chats, Sampling(max_tokens=48))]
+            both = list(zip(asked, true, said, strict=True))
+            judged = judge.annotate_batch([{"question": q, "reference": "\n".join(t), "answer": a} for q, t, a in both])
+            supported = [[s.scores["supported"] for s in r.sentences if s.scores] for r in judged]
+            nearest = [[(encode([a]) @ encode(t).T).max() for t, a in zip(s, said, strict=True)] for s in (true, false)]
+            values[how] = {
+                "demonstrations true": [np.mean([shown[i]["label"] for i in some if shown] or np.nan) for some in near],
+                "supported, says the annotator": [np.mean(own or np.nan) for own in supported],
+                "most like a true answer": np.greater(*nearest),
+            }
+            for what, own in values[how].items():
+                own = values[how][what] = np.array(own, dtype=float)
+                rows.append(mean_row(f"SmolLM2 after {how} demonstrations: {what}", own, unit="%"))
+                rows.append(mean_row(f"SmolLM2, {how} − random: {what}", own - values["random"][what], unit="%"))
     return rows
 
 
@@ -72,7 +123,14 @@ def main() -> None:
     """Measure and write the page."""
     made = parser(__doc__)
     made.add_argument("--run", type=Path, help="folder of a run of inference/example, measured instead")
+    made.add_argument("--engine", help="measure what demonstrations change in its answers instead")
+    made.add_argument("--questions", type=int, default=200, help="most that --engine answers")
     args = made.parse_args()
+    if args.engine:
+        rows = taught(args.data, english_encoder(), args.engine, args.questions)
+        shown = [r for r in rows if re.search("(?<!random) − random: [sm]", r["what"])]
+        save("mitigation", "mitigation", shown, tables={"all": rows}, part="icl")
+        return
     if args.run:
         judge = next(read_rows(args.run / "results.jsonl"))["annotator"]
         made_at = json.loads((args.run / "versions.json").read_text(encoding="utf-8"))[0]["git"][:7]
