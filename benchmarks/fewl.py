@@ -327,12 +327,11 @@ def meaning(data: Path, name: str) -> None:
         scored = score_records(records, similarity=similarity, options=replace(NO_PENALTY, same_from=0.5))[0]
         true, entropy = picks(scored), np.array([r["entropy"] for r in scored], dtype=float)
         tables[where] = on_set(where, records, similarity, None, {called: NO_PENALTY})[0]
-        shown += beside(tables[where], called)
+        shown += beside(tables[where], called)[:2]  # no ranking of models
         for what, there in (("mean the same", entropy == 0), ("differ in meaning", entropy > 0)):
             if there.any():
-                tables[where].append(
-                    mean_row(f"{where}, {called}: true picks where they {what}", true[there], unit="%")
-                )
+                who = f"{where}, {called}: true picks where they {what}"
+                tables[where].append(mean_row(who, true[there], unit="%"))
     about = f"Entailment by {annotator.name} {annotator.fingerprint[:12]}."
     save("fewl", "fewl", shown, tables=tables, about=about, part=f"entailment {annotator.name}")
 

@@ -4,10 +4,9 @@
     OMP_NUM_THREADS=1 python -m benchmarks.generative_calls --schema --answers 40    # tags, three turns, JSON objects
     python -m benchmarks.generative_calls --schema --answers 12 --engine openai:MODEL@URL  # the same of a real server
 
-The requests are real: answers with documents of more than 400 tokens, asked by `GenerativeAnnotator` as a user would,
-32 answers at a time. The replies are played by gold labels: evidence is the passage of the shown text that shares most
-words with the sentence; unsupported and unverifiable sentences are called unverifiable for want of evidence, so that
-both early exit and second pass take place. Nothing here says how good an annotation is.
+The requests are real; gold labels play the replies: evidence is the passage of the shown text that shares most words
+with the sentence; unsupported and unverifiable sentences are unverifiable for want of evidence, so that early exit and
+second pass take place. Nothing here says how good an annotation is.
 
 Tokens are MiniLM's; "computed" leaves out the blocks of 16 that some earlier request began with, as vLLM's prefix cache
 does with room for all. Requests in flight together can't use each other's blocks yet.

@@ -47,7 +47,7 @@ def icl(data: Path, encode: Encode) -> list[Row]:
         label = {(r["id"], a["text"]): bool(a["label"]) for r in usable for a in reversed(r["answers"])}
         how: Any = {"scoring": Scoring(), "baseline": single, "similarity": cosine(encode), "encode": encode}
         for control, asked in (("", usable), (", another question's references", shuffled(usable))):
-            where = f"{name} demonstrations, cosine, FEWL without penalty{control}"
+            where = f"{name} demonstrations, cosine{control}"
             pool = candidate_pool(usable, *(picks(asked, by, **how) for by in ("fewl", "baseline")))
             shown = demonstrations([r["question"] for r in usable], pool, encode, 5)
             true = {
@@ -57,8 +57,8 @@ def icl(data: Path, encode: Encode) -> list[Row]:
                 for side in ("fewl", "baseline")
             }
             rows += [
-                mean_row(f"{where} (pool {len(pool)}): true", true["fewl"], unit="%"),
-                mean_row(f"{where}: minus the baseline's", true["fewl"] - true["baseline"], unit="%"),
+                mean_row(f"{where} (pool {len(pool)}): true by FEWL", true["fewl"], unit="%"),
+                mean_row(f"{where}: true, FEWL − baseline", true["fewl"] - true["baseline"], unit="%"),
             ]
     return rows
 
@@ -123,21 +123,21 @@ def main() -> None:
     """Measure and write the page."""
     made = parser(__doc__)
     made.add_argument("--run", type=Path, help="folder of a run of inference/example, measured instead")
-    made.add_argument("--engine", help="measure what demonstrations change in its answers instead")
-    made.add_argument("--questions", type=int, default=200, help="most that --engine answers")
+    made.add_argument("--engine", help="measure what demonstrations change in its answers to 200 questions instead")
     args = made.parse_args()
     if args.engine:
-        rows = taught(args.data, english_encoder(), args.engine, args.questions)
+        rows = taught(args.data, english_encoder(), args.engine, 200)
         shown = [r for r in rows if re.search("(?<!random) − random: [sm]", r["what"])]
         save("mitigation", "mitigation", shown, tables={"all": rows}, part="icl")
         return
     if args.run:
         judge = next(read_rows(args.run / "results.jsonl"))["annotator"]
-        made_at = json.loads((args.run / "versions.json").read_text(encoding="utf-8"))[0]["git"][:7]
-        about = f"Annotator {judge['name']}, fingerprint {judge['fingerprint']}; answers of commit {made_at}."
+        git = json.loads((args.run / "versions.json").read_text(encoding="utf-8"))[0]["git"]
+        about = f"Annotator {judge['name']}, fingerprint {judge['fingerprint']}; answers of commit {git[:7]}."
         save("mitigation", "mitigation", answers_of_run(args.run), part="answers", about=about)
         return
-    save("mitigation", "mitigation", icl(args.data, english_encoder()), packages=["sentence-transformers"])
+    rows = icl(args.data, english_encoder())
+    save("mitigation", "mitigation", [r for r in rows if "baseline" in r["what"]], tables={"all": rows})
 
 
 if __name__ == "__main__":

@@ -3,11 +3,10 @@
     python -m benchmarks.proof --data ../shared/data --blind  # questions, runs of the arms, figures, sentences to label
     python -m benchmarks.proof --data ../shared/data --page   # once these are labelled
 
-Questions are made by program, about the title of an article or what its text tells or not; the text stands in the
-prompt. An arm is a run of a recipe with a few keys changed; one that was stopped goes on, one of other keys is refused.
-All models give their likeliest answer, as sharpening alone mends samples. ``REWARD`` judges in training; ``JUDGE``, of
-another base, the held-out answers, beside lexical measures and blind labels: blind-N.jsonl has 100 sentences of new
-arms in mixed order, key.jsonl whose they are. ``--set`` changes keys of the recipes that train: trainer.steps=2.
+Questions are made by program, about an article's title or what its text tells or not; the text stands in the prompt. An
+arm is a run of a recipe with a few keys changed; one that was stopped goes on, one of other keys is refused. All models
+give their likeliest answer. ``REWARD`` judges in training; ``JUDGE``, of another base, the held-out answers, beside
+lexical measures and blind labels: blind-N.jsonl has 100 sentences of new arms in mixed order, key.jsonl whose they are.
 """
 
 from __future__ import annotations
@@ -203,7 +202,10 @@ def labelled(work: Path) -> list[Row]:
     if sorted(r["number"] for r in given) != sorted(key):
         sys.exit(f"blind-*.jsonl: expected {len(key)} labels, one of each number, got {len(given)}")
     kept = ("number", "arm", "id", "question", "sentence")  # nothing of the document
-    return [{k: key[r["number"]][k] for k in kept} | {"label": r["label"]} for r in given]
+    for r in given:  # distinct numbers, names and dates of the document that the sentence has
+        known = reference_of(r["reference"]).all
+        r["specifics"] = sum(weight > 1 and u in known for u, weight in specifics(r["sentence"]).items())
+    return [{k: key[r["number"]][k] for k in kept} | {k: r[k] for k in ("label", "specifics")} for r in given]
 
 
 def results(found: dict[str, list[list[Row]]], labels: Sequence[Row]) -> list[Row]:
@@ -219,8 +221,10 @@ def results(found: dict[str, list[list[Row]]], labels: Sequence[Row]) -> list[Ro
         if own:
             stated, ids = [r["label"] != "no_fact" for r in own], [r["id"] for r in own]
             shown.append(mean_row(f"{arm}: hallucinated by blind labels", np.where(stated, wrong, np.nan), ids, "%"))
-            each = wrong * np.mean([r["sentences"] for r in seeds[0]])  # = share of factual ones × these an answer
-            shown.append(mean_row(f"{arm}: hallucinated an answer by blind labels", each, ids))
+            n = np.mean([r["sentences"] for r in seeds[0]])  # an answer
+            shown.append(mean_row(f"{arm}: hallucinated an answer by blind labels", wrong * n, ids))
+            told = n * np.array([r["specifics"] * (r["label"] == "supported") for r in own])
+            shown.append(mean_row(f"{arm}: specifics in supported sentences an answer by blind labels", told, ids))
         for name in [k for k, v in seeds[0][0].items() if not isinstance(v, str | list | bool)]:
             shown.append(mean_row(f"{arm}: {name} {'a token' if name == 'KL' else 'an answer'}", table(seeds, name)))
             if arm != "base" and "base" in found and name != "KL":
