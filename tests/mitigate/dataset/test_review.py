@@ -6,7 +6,7 @@ import pytest
 
 from annotators.generative.tagged import parse_tagged
 from mitigate.cli.main import main
-from mitigate.dataset.review import put_in
+from mitigate.dataset.pipeline import put_in
 from tests.helpers.dataset_build import good, recipe, replying, some_topics
 from tests.helpers.engines_server import serving
 from tests.helpers.jsonl import read_rows as rows
