@@ -234,9 +234,9 @@ def put_in(records: list[Record], checked: Path) -> int:
     """Put a person's judgements into annotated records; returns the number of lines that could not be used.
 
     They stand in a corrected copy of 11_annotated.jsonl, or of some of its lines. Taken over are ``label``,
-    ``fragments`` ([{"text"}]) and ``correction`` ([{"from", "to"}]) of each sentence; ``start`` may say which of several
-    places is meant. A line that can't be used leaves its record as it was. A changed sentence gets ``annotated_by``:
-    "human" where it had no label before, else "reviewed".
+    ``fragments`` ([{"text"}]) and ``correction`` ([{"from", "to"}]) of each sentence; ``start`` may say which of
+    several places is meant. A line that can't be used leaves its record as it was. A changed sentence gets
+    ``annotated_by``: "human" where it had no label before, else "reviewed".
     """
     known = {record["id"]: record for record in records}
 
