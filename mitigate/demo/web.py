@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Collection
+from contextlib import closing
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -42,7 +43,8 @@ def read_address(
     here = one_line(address.strip(), 100)
     try:
         fetched = _fetched(httpx.URL(address.strip()), limits.file_bytes, allowed)
-        kind, charset, body = asyncio.run(asyncio.wait_for(fetched, seconds))
+        with closing(asyncio.new_event_loop()) as loop:  # asyncio.run would wait for a name that is being looked up
+            kind, charset, body = loop.run_until_complete(asyncio.wait_for(fetched, seconds))
     except TimeoutError as error:
         raise Refusal(f"{here} did not answer within {seconds:g} seconds. Try again. {INSTEAD}") from error
     except (httpx.InvalidURL, UnicodeError) as error:
