@@ -79,6 +79,8 @@ async def _checked(url: httpx.URL, here: str, allowed: Collection[str]) -> str:
     """The first IP address of the host; Refusal unless all are public, or none is known."""
     if url.scheme not in ("http", "https") or not url.host:
         raise Refusal(f"{here} can't be fetched: give an address that begins with http:// or https://. {INSTEAD}")
+    if (url.port or 0) > 65535:
+        raise httpx.InvalidURL(f"its port is {url.port}, above 65535")
     try:
         look_up = asyncio.get_running_loop().getaddrinfo
         found = await look_up(url.raw_host.decode(), None, type=socket.SOCK_STREAM)  # a port by name needs a file

@@ -160,7 +160,7 @@ def test_unfit_web_documents_are_refused(site: str) -> None:
     for address, message in (
         ("file:///etc/passwd", "give an address that begins with http"), ("ftp://a.example/", "begins with http"),
         ("mill.html", "begins with http"), ("http://", "begins with http"), ("http://a:b/", "is no web address"),
-        ("http://xn--/", "is no web address"),
+        ("http://xn--/", "is no web address"), ("http://8.8.8.8:65536/", "is no web address: its port is 65536"),
         ("http://no-such-host.invalid/", "no-such-host.invalid is not found from here"),
     ):  # fmt: skip
         with pytest.raises(Refusal, match=message):
