@@ -125,13 +125,17 @@ def test_log_gets_a_line_every_tenth_and_plurals(capsys, monkeypatch):
         # A tenth is 200, and lines are 10 seconds apart: 400 comes at 12 s, 700 (a new tenth) at 24 s; and so on.
         at = ("400", "700", "1,000", "1,300", "1,600", "1,900")
         assert lines == [f"judging: {n} of 2,000, half a note" for n in at]
-    with io.progress("judging", 3) as tell, io.progress("another", 3):
+    with io.progress("judging", 3) as tell:
         METER.begin()
         tell(1)
-        for seconds in (59, 1, 59, 1):  # one long document: a line each minute tells the replies so far
-            clock += seconds
-            METER.count(1, 1, 0.1)
-    assert capsys.readouterr().err.splitlines() == [f"another: 0 of 3, {n} replies" for n in (2, 4)]
+        with io.progress("another", 3):
+            for seconds in (59, 1, 59, 1):  # one long document: a line each minute tells the replies so far
+                clock += seconds
+                METER.count(1, 1, 0.1)
+        METER.count(1, 1, 0.1)
+    told = [*(f"another: 0 of 3, {n} replies" for n in (2, 4)), "judging: 1 of 3, 5 replies"]
+    assert capsys.readouterr().err.splitlines() == told
+    clock += 60
     METER.count(1, 1, 0.1)  # nobody listens any more
     with io.progress("judging", 3) as tell:  # short work says nothing
         for done in (1, 2, 3):

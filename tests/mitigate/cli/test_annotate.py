@@ -135,7 +135,8 @@ def test_rejected_lines_stop_no_other(tmp_path: Path, exact: ExactAnnotator, cap
         out, err = capsys.readouterr()
         assert f"{source}:2: expected one JSON object a line" in err
         assert f"{source}:3: answer: expected a string with text in it, got 5 (line rejected)" in err
-        assert "2 more lines rejected, see" in err
+        assert err.count("(line rejected)") == 10
+        assert "mitigate: 2 more lines rejected, see" in err
         assert "rejected lines" in out
         assert [row["id"] for row in read(output)] == [0, 1, 2]
         rejected = read(tmp_path / "out.jsonl.rejected.jsonl")
