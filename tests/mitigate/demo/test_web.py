@@ -87,7 +87,9 @@ def site() -> Iterator[str]:
     thread.join()
 
 
-def test_web_documents_become_text(site: str) -> None:
+def test_web_documents_become_text(site: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")  # which would see inside, so none is asked
+    monkeypatch.delenv("NO_PROXY", raising=False)
     for path, text in (
         ("/page", "The café opened in 1901."), ("/latin", "The café opened."), ("/odd", "Plain."),
         ("/misnamed", "Plain."),
