@@ -12,6 +12,7 @@ import re
 import shutil
 import tempfile
 import zipfile
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -103,7 +104,9 @@ def read_document(path: Path, limits: Limits) -> str:
 
 
 def decoded(body: bytes, charset: str) -> str:
-    """The text of a file that names its charset; UTF-8 where it names none that pages use."""
+    """The text of a file that names its charset, as browsers read it; UTF-8 where it names none that pages use."""
+    marked = body.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
+    charset = "utf-16" if marked else _WIDER.get(charset.lower(), charset)
     with suppress(LookupError):
         if _CHARSETS.match(charset):
             return body.decode(charset, "replace")
@@ -168,6 +171,7 @@ class _Text(HTMLParser):
 
 
 _CHARSETS = re.compile(r"iso-8859|windows-|latin|koi8|gb|big5|shift_jis|euc-|utf-16", re.I)
+_WIDER = {"gb2312": "gb18030", "gbk": "gb18030", "iso-8859-1": "windows-1252"}  # what pages of these hold
 _META = re.compile(rb"<meta[^>]+charset=[\"']?([\w-]+)", re.I)
 _UNSEEN = frozenset("script style head template noscript".split())
 _INLINE = frozenset("a abbr b bdi bdo cite code em i kbd mark q s small span strong sub sup u var wbr".split())
