@@ -220,16 +220,23 @@ def test_documents_become_text(tmp_path: Path) -> None:
             read_document(path(name), limits)
 
 
-def test_answer_is_mended_by_its_edits() -> None:
-    service = service_of(RuleAnnotator())
-    service.shelf.engine = lambda name: Stub()  # type: ignore[method-assign,assignment,return-value]
+def test_answer_is_mended_by_its_edits(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge, model, judges = RuleAnnotator(), Stub(), list[str]()
+    service = service_of(judge)
+    service.shelf.engine = lambda name: model  # type: ignore[method-assign,assignment,return-value]
     *_, (before, waiting) = filter(None, answered(service, "Who?", REFERENCE, "", ""))
     assert (before["answer"], waiting) == ("The mill was built in 1804. Its owner was a baker.", [])
     assert [s["label"] for s in before["sentences"]] == ["supported", "contradictory"]
-    *_, found = better(service, before, "", "", [BEST, REWRITE])
+    monkeypatch.setattr(service.shelf, "annotator", lambda name: judges.append(name) or judge)
+    *_, found = better(service, before, "", "chosen", [BEST, REWRITE])
     assert (found.answers, found.chosen) == (5, 0)  # all are alike
     assert found.mended.answer == "The mill was built in 1804. Its owner was a miller."
     assert with_edits(service, found, [])["answer"] == before["answer"]
+    assert judges == ["chosen", "chosen"]  # before and after by one
+    list(better(service, before, "", "", [BEST]))
+    model.name = "openai:m"
+    list(better(service, before, "", "", [BEST]))
+    assert {sampling.max_tokens for _, sampling in model.asked if sampling} >= {150, 600}  # a server's may be longer
     with pytest.raises(Refusal, match="There is no document to judge by"):
         list(better(service, {**before, "reference": " "}, "", "", []))
 
