@@ -6,6 +6,7 @@ It is served on loopback, silent towards everywhere else, with system fonts only
 from __future__ import annotations
 
 import secrets
+import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -549,6 +550,8 @@ def launch(
     reaches it. With ``share`` Gradio tunnels the page to a public address. OSError where it can't listen there.
     """
     hosts = LOOPBACK if host in LOOPBACK and not (share or auth) else ()
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    socket.create_server((host, port or 0), family=family).close()  # Gradio would try 100 ports, 5 seconds each
     _, local, public = page.launch(
         server_name=f"[{host}]" if ":" in host else host,
         server_port=port,

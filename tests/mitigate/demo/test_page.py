@@ -120,6 +120,21 @@ def test_foreign_names_of_this_machine_are_refused(served: Served) -> None:
         assert (answer.code, json.loads(answer.read())["detail"].startswith(told)) == (403, True)
 
 
+def test_where_it_listens_and_whom_it_answers(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        gr.Blocks, "launch", lambda page, **options: given.append(options) or (None, "http://here", None)
+    )
+    for host, auth in (("localhost", []), ("localhost", [("me", "word")]), ("0.0.0.0", [])):
+        launch(served.page, Limits(), host=host, auth=auth, block=False)
+    hosts = [one["app_kwargs"]["middleware"][0].kwargs["hosts"] for one in given]
+    assert hosts == [("127.0.0.1", "localhost"), (), ()]  # a proxy before a page with passwords may have any name
+    for wrong in ("192.0.2.1", "no-such-host.invalid", "localhost:80"):
+        with pytest.raises(OSError, match=r"\[Errno"):
+            launch(served.page, Limits(), host=wrong, block=False)
+    assert len(given) == 3  # Gradio, which would try for minutes, was not asked
+
+
 def test_too_large_request_is_not_read(served: Served) -> None:
     body = json.dumps({"data": ["", "r", "x" * 8_000_000, "rule"]}).encode()
     url, kind = f"{served.url}gradio_api/call/annotate", {"Content-Type": "application/json"}
