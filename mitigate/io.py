@@ -95,7 +95,7 @@ def progress(what: str, total: int, done: int = 0) -> Iterator[Tell]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    console, before, now = Console(stderr=True), METER.heard, done
+    console, before, since, now = Console(stderr=True), METER.heard, METER.requests, done
     last, said = done * 10 // max(total, 1), time.monotonic()
 
     def show(note: str) -> None:
@@ -123,7 +123,7 @@ def progress(what: str, total: int, done: int = 0) -> Iterator[Tell]:
             def show(note: str) -> None:
                 bar.update(task, completed=now, note=note)
 
-        METER.heard = lambda: show(f"{METER.requests:,} replies")
+        METER.heard = lambda: show(f"{METER.requests - since:,} replies")
         try:
             yield tell
         finally:

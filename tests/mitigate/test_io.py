@@ -125,8 +125,9 @@ def test_log_gets_a_line_every_tenth_and_plurals(capsys, monkeypatch):
         # A tenth is 200, and lines are 10 seconds apart: 400 comes at 12 s, 700 (a new tenth) at 24 s; and so on.
         at = ("400", "700", "1,000", "1,300", "1,600", "1,900")
         assert lines == [f"judging: {n} of 2,000, half a note" for n in at]
+    METER.begin()
+    METER.count(1, 1, 0.1)  # of what was done before
     with io.progress("judging", 3) as tell:
-        METER.begin()
         tell(1)
         with io.progress("another", 3):
             for seconds in (59, 1, 59, 1):  # one long document: a line each minute tells the replies so far
