@@ -446,9 +446,10 @@ _TOPIC = re.compile(
     r"^\W*(?:(?:overall|\w+ly),? )?"
     r"(?P<subject>(?:the|this)(?: \w+)? (?:text|passage|document|article)(?:['’]s \w+)?|it|this)"
     r"(?: also| further| then| mainly)* (?:(?:is|was) about\b|(?:cover|deal|delv|depict|describ|detail|discuss|emphasi"
-    r"|examin|explor|focus|giv|highlight|illustrat|includ|introduc|mention|offer|outlin|present|provid|refer|revolv"
-    r"|showcas|speak|summari|talk|tell|touch)\w*)|^\W*(?:本文|该文|这篇文章|文章|文中|文本|文档|资料)(?:还|也|主要|详细)*"
-    r"(?:讨论|介绍|描述|讲述|提供|探讨|涉及|概述|叙述)了?",
+    r"|examin|explor|focus|highlight|illustrat|includ|introduc|mention|outlin|refer|revolv|showcas|speak|summari|talk|tell"
+    r"|touch)\w*|(?:giv|offer|present|provid)\w*(?: \w+){0,3} (?:accounts?|backgrounds?|descriptions?|details?|facts"
+    r"|information|insights?|overview|summary)\b)"
+    r"|^\W*(?:本文|该文|这篇文章|文章|文中|文本|文档|资料)(?:还|也|主要|详细)*(?:讨论|介绍|描述|讲述|提供|探讨|涉及|概述|叙述)了?",
     re.IGNORECASE,
 )
 # Where such a sentence begins to say something: a relative clause, an apposition, what stands behind a colon.

@@ -310,7 +310,7 @@ def test_naming_what_the_text_is_about_earns_nothing():
         def label(self, *_):
             return "supported", -1, ()
 
-    topics = "The text discusses Ada Finch, the bridge and 1931. It also provides 412 metres."
+    topics = "The text discusses Ada Finch, the bridge and 1931. It also mentions 412 metres."
     texts = [topics, "The text discusses a bridge, which Ada Finch designed and which opened in 1931.", ""]
     about, told, silent = lexical(Yes())(completions=texts, reference=[REFERENCE] * 3)
     assert labels(about) == [(None, -1.0)]  # no sentence counts, so the answer does as a whole
