@@ -445,7 +445,7 @@ def clause_share(sentence: str) -> float:
 _TOPIC = re.compile(
     r"^\W*(?:(?:overall|\w+ly),? )?"
     r"(?P<subject>(?:the|this)(?: \w+)? (?:text|passage|document|article)(?:['’]s \w+)?|it|this)"
-    r"(?: also| further| then| mainly)* (?:(?:is|was) about\b|(?:cover|deal|delv|depict|describ|detail|discuss|emphasi"
+    r"(?: also| further| then| \w+ly)* (?:(?:is|was) about\b|(?:cover|deal|delv|depict|describ|detail|discuss|emphasi"
     r"|examin|explor|focus|highlight|illustrat|includ|introduc|mention|outlin|refer|revolv|showcas|speak|summari|talk|tell"
     r"|touch)\w*|(?:giv|offer|present|provid)\w*(?: \w+){0,3} (?:accounts?|backgrounds?|descriptions?|details?|facts"
     r"|information|insights?|overview|summary)\b)"
@@ -453,7 +453,10 @@ _TOPIC = re.compile(
     re.IGNORECASE,
 )
 # Where such a sentence begins to say something: a relative clause, an apposition, what stands behind a colon.
-_SAYS = re.compile(r"\b(?:that|who|whom|whose|which|where|when|as|because)\b|, (?:an?|one)\b|[:，：]", re.IGNORECASE)
+_SAYS = re.compile(
+    r"\b(?:that|who|whom|whose|which|where|when|(?<!such )(?<!well )as(?! well\b)|because)\b|, (?:an?|one)\b|[:，：]",
+    re.IGNORECASE,
+)
 
 
 def claims(sentences: Sequence[str]) -> list[str]:

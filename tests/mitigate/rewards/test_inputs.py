@@ -211,6 +211,8 @@ def test_only_a_sentence_at_the_end_is_part():
         ),
         (["It describes a bird.", "The novel explores grief.", "The text says that X is old."], [None] * 3),
         (["This document gives the tenant 30 days.", "The text provides a brief overview of it."], [None, ""]),
+        (["The text briefly describes cities, such as Rome, as well as Ada."], [""]),
+        (["This text speaks of Ada as old."], [" old."]),
         (["The text does not tell."], [None]),
         (["本文介绍了一座桥。", "文章还介绍了这座桥，它于1931年开放。"], ["", "它于1931年开放。"]),
     ],
