@@ -13,7 +13,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from mitigate.io import UsageError
+from engines.checkpoint import locate
+from mitigate.io import UsageError, usage
 from mitigate.models import ModelName
 from mitigate.recipes.config import Recipe, Section
 from mitigate.recipes.folder import RunFolder
@@ -47,7 +48,9 @@ class Options(Recipe):
 
 
 def check(options: Options) -> None:
-    """Refuse data that is not there, sources that are not known, and languages that are not told apart."""
+    """Refuse data that is not there, sources that are not known, languages not told apart, a base of fewer layers."""
+    from transformers import AutoConfig
+
     from annotators.text.language import TOLD
     from annotators.verifier.data import PAIR_SHARES
 
@@ -65,6 +68,10 @@ def check(options: Options) -> None:
     for source in options.pair_sources:
         if source not in PAIR_SHARES:
             raise UsageError(f"pair_sources: expected some of {', '.join(PAIR_SHARES)}; got {source!r}")
+    with usage(f"base {options.base}: ", (OSError, ValueError)):
+        depth = AutoConfig.from_pretrained(locate(options.base)).num_hidden_layers
+    if (options.layers or 1) > depth:
+        raise UsageError(f"layers: expected 1 to {depth}, which {options.base} has, got {options.layers}; null: all")
 
 
 def run(options: Options, folder: RunFolder) -> None:

@@ -228,8 +228,8 @@ def test_recipes_have_the_settings_of_shipped_weights(name: str, shipped: dict[s
     assert {key: getattr(options, key) for key in SETTINGS} == {key: config[key] for key in SETTINGS}
 
 
-def test_missing_data_is_named(tmp_path: Path) -> None:
-    given = {**read_yaml(recipes_folder() / "annotators" / "embedded.yaml"), "data": str(tmp_path)}
+def test_what_cannot_be_trained_is_named(tmp_path: Path) -> None:
+    given = {**read_yaml(recipes_folder() / "annotators" / "embedded-fast.yaml"), "data": str(tmp_path)}
     with pytest.raises(UsageError, match=r"sentences/, binary/ and pairs/, .* has no sentences/"):
         check(Options.model_validate(given))
     for name in ("sentences", "binary", "pairs"):
@@ -238,5 +238,9 @@ def test_missing_data_is_named(tmp_path: Path) -> None:
         check(Options.model_validate({**given, "languages": ["en", "xx"]}))
     for languages in (None, ["de", "zh"]):
         check(Options.model_validate({**given, "languages": languages}))
+    with pytest.raises(UsageError, match=r"layers: expected 1 to 6, which packaged:minilm has, got 7; null: all"):
+        check(Options.model_validate({**given, "layers": 7}))
+    with pytest.raises(UsageError, match=f"^base {tmp_path}: "):
+        check(Options.model_validate({**given, "base": str(tmp_path)}))
     with pytest.raises(UsageError, match="unknown key 'sead'; did you mean 'seed'"):
         load_recipe("annotators/embedded", ["sead=1"])
