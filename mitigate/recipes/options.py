@@ -267,6 +267,11 @@ def typed(key: str, given: Mapping[str, Any], config: str) -> dict[str, Any]:
             if name not in WIDER or not isinstance(value, (bool, list)):
                 raise UsageError(f"{key}.{name}: {error.errors()[0]['msg'].lower()}, got {value!r}") from error
             found[name] = value
+        if name == "loss_type":  # TRL refuses it in training only, and lists what it knows in its help
+            listed = re.search(r"values are([^.]*)", getattr(trl, config).__dataclass_fields__[name].metadata["help"])
+            losses, own = re.findall(r"'(\w+)'", listed[1] if listed else ""), found[name]
+            if losses and not {*([own] if isinstance(own, str) else own)} <= {*losses}:
+                raise UsageError(f"{key}.{name}: expected some of {', '.join(losses)}; got {value!r}")
     return found
 
 

@@ -354,6 +354,7 @@ def test_killed_sampling_goes_on(dpo, work, monkeypatch):
     ({"grpo": {"temperature": [1.0]}}, "grpo.temperature: input should be a valid number, .*got \\[1.0\\]"),
     ({"grpo": {"temperature": "hot"}}, "grpo.temperature: input should be a valid number, .*got 'hot'"),
     ({"grpo": {"learning_rate": "1e-6", "eval_strategy": "bogus"}}, "grpo: .?bogus.? is not a valid IntervalStrategy"),
+    ({"grpo": {"loss_type": "bogus"}}, "grpo.loss_type: expected some of grpo, dr_grpo, .* vespo; got 'bogus'"),
     ({"grpo": {"num_generations": 3}}, "grpo: generation_batch_size .* must be divisible by num_generations"),
     ({"trainer": {"lerning_rate": 1}}, "did you mean 'trainer.learning_rate'"),
 ])  # fmt: skip
@@ -362,6 +363,14 @@ def test_mistakes_are_named_before_anything_loads(tmp_path, changed, message):
         load_recipe(
             recipe(tmp_path, {**GRPO, "trainer": {}}, **changed), annotators={"oracle": Oracle(load_world("world"))}
         )
+
+
+def test_losses_of_dpo_are_checked_before_anything_loads(tmp_path):
+    made = [recipe(tmp_path, DPO, dpo={"loss_type": ["sft", loss]}) for loss in ("ipo", "bogus")]
+    oracle = {"oracle": Oracle(load_world("world"))}
+    load_recipe(made[0], annotators=oracle)
+    with pytest.raises(UsageError, match=r"dpo.loss_type: expected some of sigmoid, .*; got \['sft', 'bogus'\]"):
+        load_recipe(made[1], annotators=oracle)
 
 
 def sample(answer: str, labels: list[str | None], when: str = "before", **more: Any) -> dict[str, Any]:
