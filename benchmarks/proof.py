@@ -224,7 +224,7 @@ def results(found: dict[str, list[list[Row]]], labels: Sequence[Row]) -> list[Ro
             n = np.mean([r["sentences"] for r in seeds[0]])  # an answer
             shown.append(mean_row(f"{arm}: hallucinated an answer by blind labels", wrong * n, ids))
             told = n * np.array([r["specifics"] * (r["label"] == "supported") for r in own])
-            shown.append(mean_row(f"{arm}: specifics in supported sentences an answer by blind labels", told, ids))
+            shown.append(mean_row(f"{arm}: true specifics an answer by blind labels", told, ids))
         for name in [k for k, v in seeds[0][0].items() if not isinstance(v, str | list | bool)]:
             shown.append(mean_row(f"{arm}: {name} {'a token' if name == 'KL' else 'an answer'}", table(seeds, name)))
             if arm != "base" and "base" in found and name != "KL":

@@ -289,7 +289,7 @@ def test_proof_rows_are_as_by_hand(proof):
     assert value["base: abstained rightly, absent"] == 0.0
     assert value["X: hallucinated by blind labels"] == pytest.approx(200 / 3, abs=1e-3)  # no_fact is left out
     assert value["X: hallucinated an answer by blind labels"] == 1.0  # 2 of 4 sentences, 2 an answer
-    assert value["X: specifics in supported sentences an answer by blind labels"] == 1.5  # 3 in 1 of 4, 2 an answer
+    assert value["X: true specifics an answer by blind labels"] == 1.5  # 3 in 1 of 4, 2 an answer
     assert not [w for w in value if w.startswith("base − ") or "another title" in w]
 
 
