@@ -206,8 +206,8 @@ def test_only_a_sentence_at_the_end_is_part():
         (["The text is about a bridge that opened in 1931."], [" opened in 1931."]),
         (["Overall, this short passage provides details, including her role."], [""]),
         (
-            ["The text's author describes the bird.", "It also highlights its song.", "It lives in Chad."],
-            ["", "", None],
+            ["The text's author describes the bird.", "It also highlights its song.", "It is red.", "It covers 2 km."],
+            ["", "", None, None],
         ),
         (["It describes a bird.", "The novel explores grief.", "The text says that X is old."], [None] * 3),
         (["This document gives the tenant 30 days.", "The text provides a brief overview of it."], [None, ""]),

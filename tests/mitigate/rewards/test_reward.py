@@ -320,6 +320,9 @@ def test_naming_what_the_text_is_about_earns_nothing():
         completions=[topics], reference=[REFERENCE], question=["When did it open?"]
     )
     assert float(other) == 0.0  # on the question, and not counted
+    asked, text = "Why did the bridge open in 1931?", "The bridge opened in 1931."  # all that it has, asked
+    (known,) = lexical(Yes())(completions=["The text discusses a bridge."], reference=[text], question=[asked])
+    assert float(known) == -1.0
 
 
 def test_unusable_rows_have_no_score_and_are_counted():
