@@ -123,8 +123,9 @@ def check_generative(name: str, options: Mapping[str, Any], option: str) -> bool
     from annotators.generative.protocols import options_of
 
     engines = engines_in(name)
-    with usage(f"{option}: ", (ValueError, TypeError, OSError)):
+    with usage(f"{option.removesuffix('_options')}: "):
         parts_of(name)
+    with usage(f"{option}: ", (ValueError, TypeError, OSError)):
         for engine in engines:
             parse_engine(engine)
             options_of(options)

@@ -203,7 +203,7 @@ def test_bad_inputs_are_named_others_go_on(tmp_path, capsys):
     ({"annotator_options": {"prompt": "plain"}}, "annotator_options: for generative"),
     ({"annotator": "generative:openai:m", "annotator_options": {"window": "wide"}}, "expected one of sentence"),
     ({"annotator": "embeded"}, "annotator 'embeded': expected embedded"),
-    ({"annotator": "ensemble:generative:openai:m+embedded"}, "expected ensemble:HOW:FIRST"),
+    ({"annotator": "ensemble:generative:openai:m+embedded"}, "error: annotator: annotator 'ensemble:"),
     ({"questions": {"per_topics": 3}}, "did you mean 'questions.per_topic'"),
 ])  # fmt: skip
 def test_wrong_recipe_is_refused_before_asking(tmp_path, monkeypatch, capsys, options, message):
