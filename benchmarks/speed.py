@@ -174,8 +174,8 @@ def main() -> None:
     args = made.parse_args()
     torch.set_num_threads(1)
     if args.generation or args.server:
-        rows = generation(questions=4, samples=4, tokens=48, rounds=2 if args.generation else 5, server=args.server)
-        save("speed", "speed", rows, part="generation" if args.generation else "server")
+        rows = generation(questions=4, samples=4, tokens=48, rounds=5 if args.server else 2, server=args.server)
+        save("speed", "speed", rows, part="server" if args.server else "generation")
         return
     if args.causal:
         rows = [one for n in (1, 2, 4, 8, 16) for one in one_pass(random_annotator(), n)]
