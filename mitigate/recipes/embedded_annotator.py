@@ -85,7 +85,12 @@ def run(options: Options, folder: RunFolder) -> None:
         options.edited, options.replayed, options.tokens,
         None if options.languages is None else tuple(options.languages), options.evidence_tokens,
     )  # fmt: skip
-    annotator = train_annotator(settings, folder / "work")
+    try:
+        annotator = train_annotator(settings, folder / "work")
+    except ValueError as error:
+        if (folder / "work").exists():
+            raise
+        raise UsageError(str(error)) from error  # nothing to learn from
     annotator.save_pretrained(folder / "annotator")
     folder.finish({"fingerprint": annotator.fingerprint, "annotator": str(folder / "annotator")})
     print(f"# {folder / 'annotator'}: fingerprint {annotator.fingerprint}")

@@ -242,5 +242,7 @@ def test_what_cannot_be_trained_is_named(tmp_path: Path) -> None:
         check(Options.model_validate({**given, "layers": 7}))
     with pytest.raises(UsageError, match=f"^base {tmp_path}: "):
         check(Options.model_validate({**given, "base": str(tmp_path)}))
+    with pytest.raises(UsageError, match=r"expected labelled sentences to learn .* of the sources made up"):
+        run(Options.model_validate({**given, "sources": ["made up"]}), RunFolder(tmp_path))
     with pytest.raises(UsageError, match="unknown key 'sead'; did you mean 'seed'"):
         load_recipe("annotators/embedded", ["sead=1"])
