@@ -74,7 +74,7 @@ def test_agreement_counts_by_hand():
     references = {"m": "red", "n": ["blue", "red"]}
     raw = {"question": "q", "answers": [], "reference_answers": references, "iw": ["red", "blue", "green"]}
     raw |= {"co": ["red", "red!"]}
-    same = from_function(lambda c, r, q: [float(a[:3] == b[:3]) for a, b in zip(c, r, strict=True)])
+    same = from_function(lambda c, r, q: [0.7 if a[:3] == b[:3] else 0.69 for a, b in zip(c, r, strict=True)])
     # m = red: one of three wrong ones, both corrected; n = blue: one wrong, none corrected
     assert agreement_counts([raw, {**raw, "iw": []}], same) == {"m": [(1, 2)], "n": [(1, 0)]}
     assert agreement_counts([{**raw, "iw": []}], same) == {}
