@@ -87,7 +87,7 @@ def taught(data: Path, encode: Encode, name: str, most: int) -> list[Row]:
         for how, shown in chosen.items():
             pairs = [[(records[i]["question"], shown[i]["text"]) for i in some if shown] for some in near]
             chats = [chat(q, some)[0] for q, some in zip(asked, pairs, strict=True)]
-            said = [(r.text or "").strip().partition("\n")[0] for r in engine.chat(chats, Sampling(max_tokens=48))]
+            said = [r.texts[0].strip().partition("\n")[0] for r in engine.chat(chats, Sampling(max_tokens=48))]
             both = list(zip(asked, true, said, strict=True))
             judged = judge.annotate_batch([{"question": q, "reference": "\n".join(t), "answer": a} for q, t, a in both])
             supported = [[s.scores["supported"] for s in r.sentences if s.scores] for r in judged]

@@ -101,7 +101,7 @@ def generation(questions: int, samples: int, tokens: int, rounds: int, server: s
 
     def by(name: str, asked: Any) -> None:
         results = asked.chat(chats, Sampling(max_tokens=tokens, temperature=1.0, n=samples, seed=0))
-        texts = [text for result in results for text in result.texts]  # a server may count one sample of several
+        texts = [r.texts[i] for r in results for i in range(samples)]  # stops where one failed; servers may miscount
         said[name] += sum(map(len, engine.tokenizer(texts)["input_ids"]))
 
     @torch.inference_mode()
