@@ -441,14 +441,17 @@ def clause_share(sentence: str) -> float:
     return min(1.0, found.count(False) / len(found) / GLUE) if found else 1.0
 
 
-# "The text discusses …", "It also highlights …"; "文章介绍了……".
+# "The text discusses …", then "It also highlights …"; "文章介绍了……". Other things do the last verbs, too: "It includes …".
+_NAMES = (
+    "delv|describ|discuss|emphasi|examin|explor|highlight|mention|outlin|summari|talk|tell|touch",
+    r"(?:giv|offer|present|provid)\w*(?: \w+){0,3} (?:accounts?|backgrounds?|descriptions?|details?|facts|information"
+    r"|insights?|overview|summary)\b",
+    "cover|deal|depict|detail|focus|illustrat|includ|introduc|refer|revolv|showcas|speak",
+)
 _TOPIC = re.compile(
-    r"^\W*(?:(?:overall|\w+ly),? )?"
-    r"(?P<subject>(?:the|this)(?: \w+)? (?:text|passage|document|article)(?:['’]s \w+)?|it|this)"
-    r"(?: also| further| then| \w+ly)* (?:(?:is|was) about\b|(?:cover|deal|delv|depict|describ|detail|discuss|emphasi"
-    r"|examin|explor|focus|highlight|illustrat|includ|introduc|mention|outlin|refer|revolv|showcas|speak|summari|talk|tell"
-    r"|touch)\w*|(?:giv|offer|present|provid)\w*(?: \w+){0,3} (?:accounts?|backgrounds?|descriptions?|details?|facts"
-    r"|information|insights?|overview|summary)\b)"
+    r"^\W*(?:(?:overall|\w+ly),? )?(?:(?P<it>it|this)(?: also| further| then| \w+ly)* "
+    rf"(?:(?:{_NAMES[0]})\w*|{_NAMES[1]})|(?:the|this)(?: \w+)? (?:text|passage|document|article)(?:['’]s \w+)?"
+    rf"(?: also| further| then| \w+ly)* (?:(?:{_NAMES[0]}|{_NAMES[2]})\w*|{_NAMES[1]}|(?:is|was) about (?!\d)))"
     r"|^\W*(?:本文|该文|这篇文章|文章|文中|文本|文档|资料)(?:还|也|主要|详细)*(?:讨论|介绍|描述|讲述|提供|探讨|涉及|概述|叙述)了?",
     re.IGNORECASE,
 )
@@ -468,7 +471,7 @@ def claims(sentences: Sequence[str]) -> list[str]:
     about, found = False, []
     for sentence in sentences:
         topic = _TOPIC.match(sentence)
-        if topic and not about and (topic["subject"] or "").lower() in ("it", "this"):
+        if topic and topic["it"] and not about:
             topic = None
         about = topic is not None
         if topic:

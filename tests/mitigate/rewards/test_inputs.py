@@ -214,6 +214,8 @@ def test_only_a_sentence_at_the_end_is_part():
         (["The text briefly describes cities, such as Rome, as well as Ada."], [""]),
         (["This text speaks of Ada as old."], [" old."]),
         (["The text does not tell."], [None]),
+        (["The text discusses the museum.", "It includes 12 rooms.", "It has a park."], ["", None, None]),
+        (["The text is about 12 km long."], [None]),
         (["本文介绍了一座桥。", "文章还介绍了这座桥，它于1931年开放。"], ["", "它于1931年开放。"]),
     ],
 )
