@@ -441,7 +441,7 @@ def clause_share(sentence: str) -> float:
     return min(1.0, found.count(False) / len(found) / GLUE) if found else 1.0
 
 
-# "The text discusses …", then "It also highlights …"; "文章介绍了……". Other things do the last verbs, too: "It includes …".
+# "The text discusses …", then "It also highlights …"; "文章介绍了……". Other things do the last verbs, too.
 _NAMES = (
     "delv|describ|discuss|emphasi|examin|explor|highlight|mention|outlin|summari|talk|tell|touch",
     r"(?:giv|offer|present|provid)\w*(?: \w+){0,3} (?:accounts?|backgrounds?|descriptions?|details?|facts|information"
