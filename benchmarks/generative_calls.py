@@ -200,16 +200,16 @@ def main() -> None:
     if args.schema:
         groups = rows_of([r for r in everything if r["source"] == SOURCES[0]], embedder, args.answers, 0)
         real = load_engine(args.engine) if args.engine else None
+        part, figures = ("schema, real", "JSON.*: failed") if real else ("schema", ": (calls|prompt)")
+        where = args.engine.partition("@")[0] if real else "whole document"
         kinds: dict[str, dict[str, Any]] = {
             "tags": {}, "three turns": {"protocol": "three-turn"}, "JSON, up to 5 sentences a call": {"schema": 5}
         }  # fmt: skip
         for name, options in kinds.items():
             costs = measure(groups, embedder, real, window="whole", **options)
             for figure, what in {**COUNTED, **WRITTEN}.items():
-                rows.append(per_sentence(f"whole document, {name}: {what} a sentence", costs, figure))
-        figures = ": (calls|failed)" if real else ": (calls|prompt)"
+                rows.append(per_sentence(f"{where}, {name}: {what} a sentence", costs, figure))
         shown = [one for one in rows if re.search(figures, one["what"])]
-        part = "schema, real" if real else "schema"
         save("llm-annotators", "generative_calls", shown, tables={"all": rows}, part=part)
         return
     for source in SOURCES:
