@@ -449,15 +449,16 @@ _NAMES = (
     "cover|deal|depict|detail|focus|illustrat|includ|introduc|refer|revolv|showcas|speak",
 )
 _TOPIC = re.compile(
-    r"^\W*(?:(?:overall|\w+ly),? )?(?:(?P<it>it|this)(?: also| further| then| \w+ly)* "
+    r"^\W*(?:\d+[.)]\W*)?(?:(?:overall|\w+ly),? )?(?:(?P<it>it|this)(?: also| does| further| then| \w+ly)* "
     rf"(?:(?:{_NAMES[0]})\w*|{_NAMES[1]})|(?:the|this)(?: \w+)? (?:text|passage|document|article)(?:['’]s \w+)?"
-    rf"(?: also| further| then| \w+ly)* (?:(?:{_NAMES[0]}|{_NAMES[2]})\w*|{_NAMES[1]}|(?:is|was) about (?!\d)))"
+    rf"(?: also| does| further| then| \w+ly)* (?:(?:{_NAMES[0]}|{_NAMES[2]})\w*|{_NAMES[1]}|(?:is|was) about (?!\d)))"
     r"|^\W*(?:本文|该文|这篇文章|文章|文中|文本|文档|资料)(?:还|也|主要|详细)*(?:讨论|介绍|描述|讲述|提供|探讨|涉及|概述|叙述)了?",
     re.IGNORECASE,
 )
 # Where such a sentence begins to say something: a relative clause, an apposition, what stands behind a colon.
 _SAYS = re.compile(
-    r"\b(?:that|who|whom|whose|which|where|when|(?<!such )(?<!well )as(?! well\b)|because)\b|, (?:an?|one)\b|[:，：]",
+    r"\b(?:that|who|whom|whose|which|where|when|(?<!such )(?<!well )as(?! well\b| follows\b)|because)\b|, (?:an?|one)\b"
+    r"|(?<!following)(?<!follows)(?<!topics)(?<!points)(?<!aspects)(?<!themes):|[，：]",
     re.IGNORECASE,
 )
 

@@ -216,6 +216,15 @@ def test_only_a_sentence_at_the_end_is_part():
         (["The text does not tell."], [None]),
         (["The text discusses the museum.", "It includes 12 rooms.", "It has a park."], ["", None, None]),
         (["The text is about 12 km long."], [None]),
+        (
+            ["The text discusses the following: Ada, Rome.", "1. It also covers the topics as follows: a, b."],
+            ["", None],
+        ),
+        (
+            ["1. The text discusses Ada.", "2) It does mention Rome.", "The text does mention: Rome fell."],
+            ["", "", " Rome fell."],
+        ),
+        (["The text names its topics as follows: Ada and Rome.", "The text outlines these points: Ada."], [None, ""]),
         (["本文介绍了一座桥。", "文章还介绍了这座桥，它于1931年开放。"], ["", "它于1931年开放。"]),
     ],
 )
