@@ -60,6 +60,11 @@ def test_few_dissimilar_questions_leave_padding():
     np.testing.assert_array_equal(drawn[0, 3:], [-1, -1])
 
 
+def test_question_without_known_words_does_not_pick_itself():
+    found = random_dissimilar(np.zeros((3, 2), np.float32), 3, seed=0)  # products with itself are 0, too
+    assert [sorted(row) for row in found.tolist()] == [[-1, 1, 2], [-1, 0, 2], [-1, 0, 1]]
+
+
 def test_pair_cosine_does_not_depend_on_the_batch():
     vectors = unit(np.random.default_rng(2).normal(size=(500, 384)))
     left, right = np.random.default_rng(3).integers(0, 500, size=(2, 12_000))
