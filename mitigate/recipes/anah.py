@@ -413,6 +413,10 @@ def _verdict(judged: Record) -> str | None:
 def _facts(options: Options, records: list[Record], name: str, folder: RunFolder) -> list[list[str] | None]:
     """The atomic facts of each response as the splitter writes them; None where it wrote none, or no end."""
     assert options.splitter is not None  # as ``check`` says
+    kept, answers = f"facts.{name}.jsonl", [one["answer"] for one in records]
+    found = folder.rows(kept)
+    if found and [one["answer"] for one in found] == answers:
+        return [one["facts"] for one in found]  # a run that goes on judges what it judged: no failed one is split anew
     asked = ({key: neutral(one[key]) for key in ("question", "answer")} for one in records)
     chats = [[{"role": "user", "content": SPLIT.format(**texts)}] for texts in asked]
     with closing(open_engine(options.splitter, "splitter", folder / "replies.sqlite")) as engine:
@@ -421,11 +425,13 @@ def _facts(options: Options, records: list[Record], name: str, folder: RunFolder
     texts = [one.text if one.text and one.samples[0].finish_reason != "length" else None for one in results]
     statuses = ("failed" if text is None else "checked" for text in texts)
     refuse_failures(f"rows.{name}: the splitter", statuses, options.max_failed, "max_failed ")
-    return [
+    facts = [
         None if text is None
         else [fact for line in text.splitlines() if not NO_FACT.fullmatch(fact := BULLET.sub("", line).strip())]
         for text in texts
     ]  # fmt: skip
+    folder.write_rows(kept, ({"answer": a, "facts": own} for a, own in zip(answers, facts, strict=True)))
+    return facts
 
 
 def _given(options: Options, row: Row, documents: dict[str, Record], name: str) -> tuple[list[Record], int]:

@@ -11,7 +11,7 @@ from mitigate.cli.main import main
 from mitigate.recipes import anah
 from tests.helpers.anah_fixture import TOPICS, made_topics, write_topics
 from tests.helpers.annotator_server import annotating, correct, input_of
-from tests.helpers.engines_server import completion
+from tests.helpers.engines_server import completion, error
 from tests.helpers.jsonl import read_rows, write_rows
 from tests.helpers.standin import ExactAnnotator
 
@@ -301,6 +301,37 @@ def test_what_a_trained_annotator_judged_is_kept(tmp_path, monkeypatch, capsys):
     assert main(words) == 0
     assert asked == [["It is old."], ["It is red."], ["It is red."]]  # one is not judged twice
     assert table_of(tmp_path / "out")[0]["overall"]["answer_accuracy"] == 100
+
+
+def test_a_response_is_split_once(tmp_path, monkeypatch):
+    """The first try to split "It is old." fails; the run is killed, and goes on with the facts that it has."""
+    broken, judged = [True], []
+
+    class Killed(ExactAnnotator):
+        def annotate_batch(self, records):
+            judged.append([one["answer"] for one in records])
+            if len(judged) == 2:
+                raise KeyboardInterrupt
+            return super().annotate_batch(records)
+
+    def split(body):
+        text = re.search(r"<text>\n(.*)\n</text>", body["messages"][0]["content"])[1]
+        return error(400) if broken[0] and text == "It is old." else text
+
+    monkeypatch.setattr(anah, "CHUNK", 1)
+    monkeypatch.setattr(anah, "open_annotator", lambda *_: Killed())
+    write_rows(tmp_path / "question_document.jsonl", [{"question": "?", "document": "It is old.", "language": "en"}])
+    write_rows(
+        tmp_path / "model.jsonl",
+        [{"question": "?", "response": text} for text in ("It is old.", "It is red.", "It is big.")],
+    )
+    with annotating(split) as server:
+        words = ["run", "anah/factscore", "rows.me={responses: model.jsonl, annotator: exact}", "--output", "out"]
+        words += [f"splitter=openai:s@{server.url}", "max_failed=0.4"]
+        assert main(words) == 130
+        broken[0] = False
+        assert main(words) == 0
+    assert judged == [["It is red."], ["It is big."], ["It is big."]]
 
 
 def test_halluqa_is_judged_by_its_other_answers(tmp_path, capsys):
