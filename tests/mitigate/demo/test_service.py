@@ -203,6 +203,8 @@ def test_documents_become_text(tmp_path: Path) -> None:
     ):  # fmt: skip
         path("g.html").write_bytes((page + text).encode(charset))
         assert read_document(path("g.html"), limits) == text
+    path("g.html").write_bytes(b"<meta charset=utf-16><p>A caf\xe9.")  # what names itself in ASCII is none
+    assert read_document(path("g.html"), limits) == "A caf\ufffd."
     written = docx.Document()
     written.add_paragraph("One.")
     written.add_table(1, 2).rows[0].cells[1].text = "5"
