@@ -34,7 +34,7 @@ from annotators.retrieval import index_references, select
 from annotators.text.language import declared_or_found
 from annotators.verifier.data import TARGET, UNSUPPORTED
 from engines.checkpoint import locate
-from engines.embedding import batches, tokenize
+from engines.embedding import batches, cpu_has_bfloat16, tokenize
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -74,7 +74,7 @@ class CausalAnnotator(Annotator):
     ) -> CausalAnnotator:  # fmt: skip
         """Load a classifier: a folder written by ``save_pretrained`` or a trainer, or a hub id.
 
-        ``device`` None takes cuda where there is one; ``dtype`` "auto" is bfloat16 on cuda, float32 elsewhere;
+        ``device`` None takes cuda where there is one; ``dtype`` "auto" is bfloat16 where the hardware has it;
         ``max_tokens`` None is what it was saved with, else 16,384. OSError where there is no such checkpoint;
         ValueError where its classes are not the four labels, or it has no trained head or no fast tokenizer.
         """
@@ -83,7 +83,7 @@ class CausalAnnotator(Annotator):
         if dtype not in ("auto", "float32", "bfloat16"):
             raise ValueError(f"dtype: expected 'auto', 'float32' or 'bfloat16', got {dtype!r}")
         where = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        half = dtype == "bfloat16" or (dtype == "auto" and where.startswith("cuda"))
+        half = dtype == "bfloat16" or (dtype == "auto" and (where.startswith("cuda") or cpu_has_bfloat16()))
         folder = _local_folder(name)
         languages, saved_tokens = _read_settings(folder)
         model = load_classifier(str(folder), dtype=torch.bfloat16 if half else torch.float32)

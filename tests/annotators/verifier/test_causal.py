@@ -147,7 +147,7 @@ def test_statuses() -> None:
 def test_saved_and_loaded_is_the_same(kind: str, tmp_path: Path) -> None:
     judge = annotator(kind, languages=["en", "zh"], max_tokens=300)
     judge.save_pretrained(tmp_path / "a")
-    again = load_annotator(str(tmp_path / "a"))
+    again = load_annotator(str(tmp_path / "a"), dtype="float32")
     assert isinstance(again, causal.CausalAnnotator)
     assert again.fingerprint == judge.fingerprint
     assert (again.languages, again.max_tokens) == (("en", "zh"), 300)
@@ -167,7 +167,7 @@ def test_sequence_classifier_is_read_at_every_sentence(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     made = tokenizer()
     made.save_pretrained(tmp_path)
-    judge = load_annotator(str(tmp_path))
+    judge = load_annotator(str(tmp_path), dtype="float32")
     assert isinstance(judge, causal.CausalAnnotator)
     found = scores_of(judge.annotate(**RECORD))
     readings = [causal.Reading(RECORD["question"], REFERENCE, ANSWER, tuple(split_sentences(ANSWER)))]
