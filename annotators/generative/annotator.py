@@ -44,6 +44,7 @@ from annotators.text.sentences import anah_units, split_sentences
 from engines.types import ChatResult, Engine, canonical
 
 if TYPE_CHECKING:
+    from annotators.generative.prompts import Protocol
     from engines.embedding import Embedder
 
 
@@ -98,7 +99,7 @@ class GenerativeAnnotator(Annotator):
         ``cache`` is a file of replies, made where there is none; ``concurrency`` counts the requests in flight of an
         openai engine (None: 16); ``device`` and ``dtype`` are for a model in this process, and so is
         ``trust_remote_code``, which runs the code that a checkpoint brings; ``options`` are those of ``Options``, and
-        ``preset``, "anah-v1" or "anah-v2". A model that training wrote is asked in the first wording it was trained on.
+        ``preset``, "anah-v1" or "anah-v2". A model that training wrote is asked as it was trained (first wording).
         ValueError where the name or an option is wrong, ImportError without the engine's library, OSError without a
         checkpoint.
         """
@@ -106,8 +107,9 @@ class GenerativeAnnotator(Annotator):
 
         spec = name.removeprefix("generative:")
         engine_spec = parse_engine(spec)
-        if not {"prompt", "templates", "preset"} & options.keys() and (trained := trained_wordings(engine_spec.model)):
-            options["prompt"] = trained[0]
+        protocol, wordings = trained_as(engine_spec.model)
+        if wordings and not {"prompt", "templates", "preset"} & options.keys():
+            options = {"protocol": protocol, "prompt": wordings[0], **options}
         chosen = options_of(options)
         if chosen.together and engine_spec.kind == "transformers":
             raise ValueError("schema: the transformers engine has no JSON schemas; use vllm, openai or three-turn")
@@ -233,14 +235,14 @@ def _language(declared: str | None, answer: str, reference: str) -> str:
     return next(known, "en")
 
 
-def trained_wordings(model: str) -> list[str]:
-    """The wordings that a model was trained on, by the annotator.json that training wrote into its folder.
+def trained_as(model: str) -> tuple[Protocol, list[str]]:
+    """Protocol and wordings that a model was trained on, by the annotator.json that training wrote into its folder.
 
-    ValueError where that file does not hold a list of names under "prompts", or nothing.
+    No wordings where there is no such file; ValueError where "prompts" in it is no list of names.
     """
     path = Path(model) / "annotator.json"
     if not path.is_file():
-        return []
+        return "tagged", []
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -248,7 +250,7 @@ def trained_wordings(model: str) -> list[str]:
     prompts = (found.get("prompts") or []) if isinstance(found, dict) else found
     if not (isinstance(found, dict) and isinstance(prompts, list) and all(isinstance(name, str) for name in prompts)):
         raise ValueError(f'{path}: expected {{"prompts": ["plain", …]}}, got {str(found)[:60]}; copy it again')
-    return prompts
+    return found.get("protocol", "tagged"), prompts
 
 
 @lru_cache(maxsize=64)  # asked for each sentence of an answer

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from annotators.evaluation.anah import gold_edits
-from annotators.generative.prompts import Chooser, built_in
-from annotators.generative.protocols import Item, Shown, Windows
+from annotators.generative.prompts import Chooser, Protocol, built_in
+from annotators.generative.protocols import CHOICES, Item, Shown, Windows
 from annotators.generative.tagged import neutral, write_tagged
 from annotators.records import LABELS
 from annotators.text.language import language_of_row
@@ -23,6 +23,7 @@ from annotators.text.words import tables
 Task = Literal["annotation", "question_generation", "question_selection", "answer_generation", "dialogue"]
 Message = dict[str, str]
 Sample = dict[str, Any]
+NO_POINTS = {"en": "<No Reference Information>", "zh": "<无参考信息>"}  # the reply without fragments, of three turns
 DISTRACTORS = 3  # questions about other documents among which the right ones are to be found
 WORDINGS: dict[str, dict[str, tuple[str, ...]]] = {
     task: {language: tuple(texts) for language, texts in of.items()} for task, of in tables(__file__).items()
@@ -30,20 +31,22 @@ WORDINGS: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 def annotation_samples(
-    rows: Sequence[Mapping[str, Any]], prompts: Sequence[str], windows: Windows, seed: int = 0
-) -> list[Sample]:
-    """One sample per labelled sentence: what the annotator would ask, and the gold annotation in tags.
+    rows: Sequence[Mapping[str, Any]], prompts: Sequence[str], windows: Windows, seed: int = 0,
+    protocol: Protocol = "tagged",
+) -> list[Sample]:  # fmt: skip
+    """One sample for each turn about a labelled sentence: what the annotator would ask, and the gold reply.
 
     Where the window lacks a gold fragment, six times as much is shown, as in the annotator's second pass. Rows whose
-    label is not one of the four are left out, and supported ones without a fragment: the annotator takes no such
-    verdict. One of ``prompts`` is used as it is, document first; of several one is
-    drawn for each sentence, in either order. ValueError where there is no such wording.
+    label is not one of the four are left out, and those whose verdict the annotator would not take without a fragment:
+    supported ones, and in three turns contradictory ones. One of ``prompts`` is used as it is, document first; of
+    several one is drawn for each sentence, in either order. ValueError where there is no such wording.
     """
-    known = {t.name for t in built_in() if t.protocol == "tagged"}
+    of_protocol = [t for t in built_in() if t.protocol == protocol]
+    templates, known = [t for t in of_protocol if t.name in prompts], {t.name for t in of_protocol}
     if unknown := sorted(set(prompts) - known):
         raise ValueError(f"no such wording: {', '.join(unknown)}; expected some of {', '.join(sorted(known))}")
-    templates = [t for t in built_in() if t.protocol == "tagged" and t.name in prompts]
-    rows = [row for row in rows if row["label"] in LABELS and (row["label"] != "supported" or row.get("fragments"))]
+    proved = {"supported"} if protocol == "tagged" else {"supported", "contradictory"}
+    rows = [row for row in rows if row["label"] in LABELS and (row["label"] not in proved or row.get("fragments"))]
     items = [
         Item(row["sentence"], row["reference"], row.get("question") or "", language_of_row(row), (row["sentence"],))
         for row in rows
@@ -53,14 +56,31 @@ def annotation_samples(
     for n, wider in zip(short, windows.second([items[n] for n in short]), strict=True):
         shown[n] = wider
     several = len(prompts) > 1
-    draw = Chooser("tagged", "random" if several else prompts[0], templates, seed)
+    draw = Chooser(protocol, "random" if several else prompts[0], templates, seed)
     samples = []
     for n, (row, item, one) in enumerate(zip(rows, items, shown, strict=True)):
         template, order = draw(item.language, item.reference, f"{n} {item.question}" if several else item.question)
-        text = template.fill(0, order, {"reference": one.text, "question": item.question, "sentence": item.sentence})
-        gold = write_tagged(row["label"], row.get("fragments") or (), gold_edits(row), item.language)
-        samples.append(_sample("annotation", [_user(text)], gold))
+        inputs = {"reference": one.text, "question": item.question, "sentence": item.sentence}
+        chat: list[Message] = []
+        for turn, gold in enumerate(_replies(row, protocol, item.language)):
+            chat.append(_user(template.fill(turn, order, inputs)))
+            samples.append(_sample("annotation", list(chat), gold))
+            chat += samples[-1]["completion"]
+            inputs["points"] = gold
     return samples
+
+
+def _replies(row: Mapping[str, Any], protocol: Protocol, language: str) -> list[str]:
+    """The gold reply of each turn about a labelled sentence."""
+    label, fragments = row["label"], row.get("fragments") or ()
+    if protocol == "tagged":
+        return [write_tagged(label, fragments, gold_edits(row), language)]
+    (present, absent), kinds = CHOICES[language]
+    if label == "no_fact":
+        return [absent]
+    if not fragments:
+        return [present, NO_POINTS[language]]
+    return [present, "<SEP>".join(map(neutral, fragments)), kinds[LABELS.index(label)]]
 
 
 def _lacks(shown: Shown, row: Mapping[str, Any]) -> bool:

@@ -141,7 +141,7 @@ def run(args: argparse.Namespace) -> int:
     for name in names:
         own = {} if engine_in(name) is None else dict(asking)
         if args.disturbed_prompts:
-            own["prompt"] = untrained_wording(name, args.protocol or "tagged")
+            own |= untrained_wording(name, args.protocol)
         annotator = open_annotator(name, {**options, **own})
         with ExitStack() as stack:
             stack.callback(annotator.close)
@@ -233,19 +233,20 @@ def _drawn(rows: list[T], args: argparse.Namespace) -> list[T]:
     return [rows[i] for i in sorted(numbers)]
 
 
-def untrained_wording(name: str, protocol: Protocol) -> str:
-    """A wording, NAME/ORDER, that a generative annotator was not trained on; one that was trained elsewhere is taken
-    for one that knows the default.
+def untrained_wording(name: str, protocol: Protocol | None = None) -> dict[str, str]:
+    """Its protocol and a wording, NAME/ORDER, that a generative annotator was not trained on; one that was trained
+    elsewhere is taken for one that knows the default.
     """
-    from annotators.generative.annotator import trained_wordings
+    from annotators.generative.annotator import trained_as
     from annotators.generative.prompts import names_of
     from engines import parse_engine
 
-    trained = trained_wordings(parse_engine(engine_in(name) or "").model) or ["plain"]
-    others = [prompt for prompt in names_of(protocol, "en") if prompt not in trained]
+    own, trained = trained_as(parse_engine(engine_in(name) or "").model)
+    protocol = protocol or own
+    others = [prompt for prompt in names_of(protocol, "en") if prompt not in (trained or ["plain"])]
     if not others:
         raise UsageError("--disturbed-prompts: it was trained on every wording; give one of your own with --templates")
-    return f"{others[-1]}/question-first"
+    return {"protocol": protocol, "prompt": f"{others[-1]}/question-first"}
 
 
 def _provenance(args: argparse.Namespace, name: str, annotator: Annotator, paths: Sequence[Path]) -> dict[str, Any]:

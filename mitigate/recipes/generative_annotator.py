@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from annotators.generative.prompts import Protocol, names_of
 from mitigate.io import UsageError
 from mitigate.models import ModelName
 from mitigate.recipes.annotator_training import ANNOTATOR, Data, Rows, load_splits, watched
@@ -60,14 +61,13 @@ class Settings(Recipe):
     prompts: list[str] = Field(
         default=["plain"], min_length=1, description="wordings; several are drawn from, in both orders of the fields"
     )
+    protocol: Protocol = Field(default="tagged", description="tagged, or three-turn (ANAH-v2): a sample for each turn")
     window: Literal["sentence", "whole"] = Field(default="sentence", description="what of the reference is shown")
     window_tokens: int | None = Field(default=None, ge=1)
 
     @field_validator("prompts")
     @classmethod
     def _known(cls, names: list[str]) -> list[str]:
-        from annotators.generative.prompts import names_of
-
         known = names_of("tagged", "en")
         if unknown := sorted(set(names) - set(known)):
             raise ValueError(f"expected some of {', '.join(known)}, got {', '.join(unknown)}")
@@ -112,7 +112,7 @@ def train(options: Settings, folder: RunFolder, to_train: Rows, to_watch: Rows) 
     rows, long = in_form(samples, tokenizer, training.max_tokens)
     watched_rows, _ = in_form(build_samples(options, to_watch, tasks=False), tokenizer, training.max_tokens)
     counts = Counter(sample["task"] for sample in samples)
-    lost = len(to_train) - counts["annotation"]
+    lost = len(to_train) - sum(s["task"] == "annotation" and len(s["prompt"]) == 1 for s in samples)
     print(f"# {len(rows)} samples ({dict(counts)}), {long} too long and left out", flush=True)
     print(f"# left out: {lost} sentences labelled in two ways only, or supported without a fragment that shows it")
     if not rows:
@@ -123,7 +123,7 @@ def train(options: Settings, folder: RunFolder, to_train: Rows, to_watch: Rows) 
     fit(trainer, folder, training.early_stop)
     target = folder / ANNOTATOR
     save_merged(trainer, tokenizer, target)
-    settings = {"kind": "generative", "protocol": "tagged", "prompts": options.prompts}
+    settings = {"kind": "generative", "protocol": options.protocol, "prompts": options.prompts}
     folder.write(f"{ANNOTATOR}/annotator.json", json.dumps(settings, indent=1) + "\n")
     return {
         "samples": len(rows), "too_long": long, **{f"samples_{task}": n for task, n in sorted(counts.items())},
@@ -140,7 +140,7 @@ def build_samples(options: Settings, rows: Rows, *, tasks: bool = True) -> Rows:
 
     several, seed = len(options.prompts) > 1, options.training.seed
     windows = Windows(options.window, options.window_tokens, Embedder)
-    annotation = list(samples.annotation_samples(rows, options.prompts, windows, seed))
+    annotation = list(samples.annotation_samples(rows, options.prompts, windows, seed, options.protocol))
     if not tasks:
         return annotation
     topics: dict[str, dict[str, Any]] = {}

@@ -153,9 +153,9 @@ def _annotate(options: Options, folder: RunFolder, answers: Sequence[Record], n:
             GenerativeAnnotator(
                 engine,
                 Asking(
-                    prompt=options.prompts[0], window=options.window, window_tokens=options.window_tokens,
-                    max_retries=0, max_tokens=options.reply_tokens, temperature=options.temperature,
-                    seed=options.training.seed + k, logprobs=False,
+                    protocol=options.protocol, prompt=options.prompts[0], window=options.window,
+                    window_tokens=options.window_tokens, max_retries=0, max_tokens=options.reply_tokens,
+                    temperature=options.temperature, seed=options.training.seed + k, logprobs=False,
                 ),
                 embedder=embedder,
             ) for k in range(options.samples)

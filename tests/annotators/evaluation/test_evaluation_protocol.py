@@ -225,14 +225,17 @@ def test_compare_two(data, tmp_path, monkeypatch, capsys):
 def test_a_wording_that_was_not_trained_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert untrained_wording("generative:openai:model@http://127.0.0.1:1/v1", "tagged") == "brief/question-first"
+    elsewhere = untrained_wording("generative:openai:model@http://127.0.0.1:1/v1")
+    assert elsewhere == {"protocol": "tagged", "prompt": "brief/question-first"}
     (tmp_path / "annotator.json").write_text('{"kind": "generative", "prompts": ["steps", "brief"]}')
     asked: list[dict[str, Any]] = []
     monkeypatch.setattr("annotators.load_annotator", lambda name, **options: asked.append(options) or Gold())
     name = f"generative:transformers:{tmp_path}"
     code = main(["evaluate", "--input", str(data), "--annotator", name, "--disturbed-prompts", "--json"])
     assert code == 0
-    assert asked == [{"prompt": "rules/question-first"}]
+    assert asked == [{"protocol": "tagged", "prompt": "rules/question-first"}]
+    (tmp_path / "annotator.json").write_text('{"protocol": "three-turn", "prompts": ["rules"]}')
+    assert untrained_wording(name) == {"protocol": "three-turn", "prompt": "brief/question-first"}
     (tmp_path / "annotator.json").write_text(json.dumps({"prompts": names_of("tagged", "en")}))
     assert main(["evaluate", "--input", str(data), "--annotator", name, "--disturbed-prompts"]) == 2
     assert "--disturbed-prompts: it was trained on every wording" in capsys.readouterr().err

@@ -127,12 +127,16 @@ def test_presets_ask_as_the_checkpoints_were_asked(tmp_path: Path, monkeypatch: 
 
 
 def test_trained_models_are_asked_in_their_wording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "annotator.json").write_text('{"prompts": ["brief", "steps"]}')
+    settings = tmp_path / "annotator.json"
+    settings.write_text('{"prompts": ["brief", "steps"]}')
     monkeypatch.setattr("engines.load_engine", lambda name, **options: OpenAIEngine("m", "http://127.0.0.1:1/v1"))
     name = f"generative:transformers:{tmp_path}"
     for options, wording in (({}, "brief"), ({"protocol": "three-turn"}, "brief"), ({"prompt": "rules"}, "rules")):
         chooser = load_annotator(name, **options).options.chooser  # type: ignore[arg-type,attr-defined]
         assert chooser("en", "r", "q")[0].name == wording
+    settings.write_text('{"protocol": "three-turn", "prompts": ["brief"]}')
+    for options, protocol in (({}, "three-turn"), ({"protocol": "tagged"}, "tagged"), ({"prompt": "rules"}, "tagged")):
+        assert load_annotator(name, **options).options.protocol == protocol  # type: ignore[arg-type,attr-defined]
 
 
 @pytest.mark.parametrize(

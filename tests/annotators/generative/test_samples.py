@@ -1,5 +1,6 @@
 """Training samples of the generative annotator are what it is asked, and read back as gold."""
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,15 @@ import numpy as np
 import pytest
 
 from annotators.evaluation.anah import flatten, gold_edits
+from annotators.generative.annotator import GenerativeAnnotator
 from annotators.generative.prompts import names_of
-from annotators.generative.protocols import Windows
+from annotators.generative.protocols import Options, Windows
 from annotators.generative.samples import annotation_samples, answer_samples, dialogue_samples, mix, question_samples
 from annotators.generative.tagged import parse_tagged
 from engines.embedding import tokenize
+from engines.types import ChatResult, Sample
 from tests.helpers.anah_fixture import TOPICS, made_topics, write_topics
+from tests.helpers.engines_server import Scripted
 from tests.helpers.tiny_models import tokenizer
 
 ROWS, _ = flatten(TOPICS)
@@ -50,6 +54,30 @@ def test_annotation_samples_read_back_as_gold() -> None:
     assert all("<幻觉>" in reply(s) or reply(s) == "<无事实>" for s in zh)
     bare = [{**ROWS[0], "fragments": []}, {**ROWS[0], "label": "unsupported"}]  # no verdict that would be taken
     assert annotation_samples(bare, ["plain"], WINDOWS) == []
+
+
+def test_three_turns_are_what_the_annotator_asks() -> None:
+    """Played back by the gold replies, the annotator's own conversation asks the samples' prompts, and finds gold."""
+    asked: list[str] = []
+    samples = annotation_samples(ROWS, ["steps"], WINDOWS, protocol="three-turn")
+    gold = {json.dumps(sample["prompt"]): reply(sample) for sample in samples}
+
+    class Played(Scripted):
+        def chat(self, chats: Any, sampling: Any = None, *, on_result: Any = None) -> list[ChatResult]:
+            asked.extend(map(json.dumps, chats))
+            return [ChatResult((Sample(gold[json.dumps(chat)], "stop"),)) for chat in chats]
+
+    engine = Played(lambda *_: None)
+    judged = GenerativeAnnotator(engine, Options(protocol="three-turn", prompt="steps", window="whole")).predict(ROWS)
+    assert [one.label for one in judged] == [row["label"] for row in ROWS]
+    assert [[f.text for f in one.fragments] for one in judged] == [
+        row["fragments"] if row["label"] != "no_fact" else [] for row in ROWS
+    ]
+    assert sorted(asked) == sorted(gold)  # nothing else was asked, and nothing twice
+    bare = [{**ROWS[0], "label": label, "fragments": []} for label in ("supported", "contradictory", "unverifiable")]
+    assert [reply(s) for s in annotation_samples(bare, ["steps"], WINDOWS, protocol="three-turn")] == [
+        "<Facts Present>", "<No Reference Information>",
+    ]  # fmt: skip
 
 
 def test_several_wordings_are_all_used() -> None:

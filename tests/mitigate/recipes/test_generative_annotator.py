@@ -79,6 +79,18 @@ def test_training_options_reach_trainer(tmp_path, monkeypatch):
         task.run(refused, run)
 
 
+def test_three_turns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mix = "mix={annotation: 0.8, dialogue: 0.2}"
+    options = recipe(tmp_path, "protocol=three-turn", "training.max_steps=1", mix)
+    with open_run(tmp_path / "run", options) as run:
+        task.run(options, run)
+    settings = json.loads((tmp_path / "run" / "annotator" / "annotator.json").read_text())
+    assert settings["protocol"] == "three-turn"
+    samples = [row for row in run.rows("samples.jsonl") if row["task"] == "annotation"]
+    assert {len(row["prompt"]) for row in samples} == {1, 3, 5}
+    assert "# left out: 0 sentences" in capsys.readouterr().out
+
+
 def test_wrong_recipes_stop_before_anything_loads(tmp_path):
     names = ", ".join(names_of("tagged", "en"))
     for assignment, message in (
