@@ -8,8 +8,10 @@ options (mitigate/recipes/options.py), data, losses and rewards.
 from __future__ import annotations
 
 import json
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -192,9 +194,28 @@ def fit(trainer: Any, folder: RunFolder, early_stop: int | None = None) -> None:
     trainer.add_callback(watch)
     found = last_checkpoint(folder / CHECKPOINTS)
     try:
-        trainer.train(resume_from_checkpoint=str(found) if found else None)
+        with scoring_replies_alone():
+            trainer.train(resume_from_checkpoint=str(found) if found else None)
     finally:
         watch.close()
+
+
+@contextmanager
+def scoring_replies_alone() -> Iterator[None]:
+    """TRL's language-model heads score no token of a prompt on a CPU either.
+
+    Elsewhere than on Triton's devices TRL scores prompts too, since some compilers dislike shapes that change, and
+    then leaves them out: with prompts ten times as long as replies that is half the time of a step.
+    """
+    if (utils := sys.modules.get("trl.trainer.utils")) is None:  # no trainer of TRL
+        yield
+        return
+    original = utils._use_triton
+    utils._use_triton = lambda device: device.type == "cpu" or original(device)  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        utils._use_triton = original  # type: ignore[attr-defined]
 
 
 def _watch(folder: RunFolder) -> Any:

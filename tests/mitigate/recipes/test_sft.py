@@ -2,15 +2,20 @@
 
 import json
 import re
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 import yaml
 from safetensors.torch import load_file
 
 from mitigate.cli.main import main
 from mitigate.recipes.sft import as_row, is_test, pairs, prompt
+from mitigate.recipes.trainer import scoring_replies_alone
 from tests.helpers.jsonl import read_rows, write_rows
-from tests.helpers.tiny_models import save_decoder
+from tests.helpers.tiny_models import decoder, save_decoder
 
 # TRL sets the old name of a trainer option that transformers renames.
 pytestmark = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")
@@ -83,6 +88,34 @@ def test_the_model_learns_the_picked_answers(tmp_path, base):
     assert all(row["untuned"] != "anna" for row in answers)
     before, after = load_file(base / "model.safetensors"), load_file(out / "model" / "model.safetensors")
     assert any(not before[name].equal(after[name]) for name in after if name in before)
+
+
+def test_prompts_are_not_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The head of TRL reads the labelled places alone, and loss and gradients are what they are without that."""
+    from trl.trainer import utils
+
+    original, heads = utils._ChunkedLogProbFunction, []
+
+    def counted(hidden: Any, *rest: Any) -> Any:
+        heads.append(len(hidden))
+        return original.apply(hidden, *rest)
+
+    monkeypatch.setattr(utils, "_ChunkedLogProbFunction", SimpleNamespace(apply=counted))
+    ids = torch.arange(24).reshape(2, 12) + 5
+    labels = ids.clone()
+    labels[0, :9], labels[1, :10] = -100, -100  # replies of 3 and 2 tokens
+    found = []
+    for around in (scoring_replies_alone(), nullcontext()):
+        torch.manual_seed(0)
+        model = decoder("llama")
+        utils.add_fused_lm_head(model, outputs=("log_probs", "entropy"))
+        with around:
+            out = model(input_ids=ids, labels=labels, fused_lm_head=True)
+        out.loss.backward()
+        found.append([out.loss, out.log_probs, out.entropy, *(p.grad for p in model.parameters())])
+    assert heads == [5, 22]
+    for own, plain in zip(*found, strict=True):
+        torch.testing.assert_close(own, plain)
 
 
 def test_resumed_equals_uninterrupted_and_lora_merges(tmp_path, base, monkeypatch):
