@@ -2,20 +2,25 @@
 
     python -m benchmarks.annotator --data ../shared/data
     python -m benchmarks.annotator --data ../shared/data --annotator embedded-zh --language zh
+    python -m benchmarks.annotator --data ../shared/data --written embedded generative:transformers:DIR/annotator
 
 Rows of fold 0, on which nothing was trained or chosen: of the trainable sources other documents were trained on, the
 others were never seen. All baselines choose their thresholds on fold 1 of the trainable sources; the annotator
 is compared by its own labels, without the operating point that it comes with; a cascade with those of both, unsure as
 wrong. Then what that point flags, passes and leaves unsure, the curve of all such points, and in English the share of
-hallucinated sentences beside people's, on whole answers.
+hallucinated sentences in whole answers. ``--written`` compares with gold annotations, and with other references.
 """
 
 from __future__ import annotations
 
+import random
 import re
 import sys
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +28,7 @@ from sklearn.metrics import roc_curve
 
 from annotators import LABELS, Annotator, load_annotator
 from annotators.base import OPEN, CascadeAnnotator
-from annotators.evaluation.evaluate import evaluate, labelled
+from annotators.evaluation.evaluate import evaluate, labelled, predict
 from annotators.evaluation.metrics import (
     Floats,
     bootstrap,
@@ -35,6 +40,7 @@ from annotators.evaluation.metrics import (
     two_way_statistics,
 )
 from annotators.evaluation.splits import FOLD_NAMES
+from annotators.evaluation.texts import gold_text
 from annotators.operating import Calibration, codes_of, equal_weights, operating_table
 from annotators.records import HALLUCINATED, SentenceAnnotation
 from benchmarks.common import TRAINABLE, Row, load_rows, mean_row, ngram_overlap, parser, row, save, sentences_of
@@ -45,6 +51,12 @@ WHOLE = ("cliff", "lfqa_verification", "expertqa")  # sources with whole answers
 PARTS = (("sources trained on", True), ("sources never seen", False))
 FAST = "embedded-fast"
 CURVE = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # shares of true sentences flagged
+WRITTEN = (  # figures, of how many, and their names
+    ("failed", "n", "not read"), ("accuracy", "n_four_way", "accuracy, four labels"),
+    ("other", "n_four_way", "the same with other references"), ("macro_f1", "n_four_way", "macro F1"),
+    ("rouge_l", "n_texts", "ROUGE-L"), ("fragment_precision_4", "n_fragments", "Pre4"),
+    ("seconds", "n", "CPU-seconds a sentence"),
+)  # fmt: skip
 Judged = tuple[Floats, list["str | None"]]  # support (n,), labels; "unsupported" is hallucinated, of whichever kind
 
 
@@ -169,7 +181,7 @@ def at_operating_points(
 
 
 def whole_answers(annotator: Annotator, everything: Sequence[Row]) -> list[Row]:
-    """Share of hallucinated sentences by people and by the annotator, on judged sentences and on whole answers."""
+    """Share of hallucinated sentences of whole answers, by people and by the annotator."""
     out = []
     for source in WHOLE:
         rows = [r for r in everything if r["source"] == source and r["answer"] and r["fold"] == 0]
@@ -182,13 +194,31 @@ def whole_answers(annotator: Annotator, everything: Sequence[Row]) -> list[Row]:
             mean_row(f"{source}: hallucinated, by people, where the annotator is sure", people, groups, "%"),
             mean_row(f"{source}: the same sentences, by the annotator", own, groups, "%"),
         ]
-        references: dict[tuple[str, str], dict[str, None]] = {}  # all that people had for one answer
-        for r in rows:
-            references.setdefault((r["question"] or "", r["answer"]), {})[r["reference"]] = None
-        asked = [{"question": q, "reference": "\n\n".join(texts), "answer": a} for (q, a), texts in references.items()]
-        rates = [a.hallucination_rate for a in annotator.annotate_batch(asked)]
-        own = np.array([np.nan if rate is None else rate for rate in rates])
-        out.append(mean_row(f"{source}: whole answers, by the annotator, mean of answers", own, unit="%"))
+    return out
+
+
+def written(names: Sequence[str], everything: Sequence[Row], n: int) -> list[Row]:
+    """Labels and texts of annotators beside gold on ``n`` rows of fold 0 with four labels, and without the evidence."""
+    whole = labelled(everything, [r["file"] for r in everything], [r["group"] for r in everything])
+    there = [one for one in whole if one.row["fold"] == 0 and not one.two_way and gold_text(one.row) is not None]
+    chosen = random.Random(0).sample(there, min(n, len(there)))
+    far = [one.row["reference"] for one in chosen[len(chosen) // 2 :] + chosen[: len(chosen) // 2]]
+    mixed = [replace(one, row={**one.row, "reference": text}) for one, text in zip(chosen, far, strict=True)]
+    [(label, most)] = Counter(one.row["label"] for one in chosen).most_common(1)
+    out = [row(f"always {label!r}: accuracy, four labels", len(chosen), most / len(chosen))]
+    for name in names:
+        annotator, start = load_annotator(name).calibrated(None), time.process_time()
+        answers = predict(annotator, chosen)
+        spent = (time.process_time() - start) / len(chosen)
+        found = evaluate(chosen, answers, texts=True)["overall"]
+        found |= found["texts"] | {"failed": 1 - found["coverage"], "seconds": spent}
+        found["other"] = evaluate(mixed, predict(annotator, mixed))["overall"]["accuracy"]
+        annotator.close()
+        name = Path(name).parent.name if name.endswith("/annotator") else name  # that of its run folder
+        out += [
+            row(f"{name}: {what}", found.get(count, len(chosen)), found[key], found["intervals"].get(key))
+            for key, count, what in WRITTEN
+        ]
     return out
 
 
@@ -197,10 +227,15 @@ def main() -> None:
     made = parser(__doc__)
     made.add_argument("--annotator", default="embedded")
     made.add_argument("--language", default="en")
+    made.add_argument("--written", nargs="+", help="compare annotations of these as texts, and nothing else")
+    made.add_argument("--rows", type=int, default=300, help="of --written")
     args = made.parse_args()
     labelled_rows = [r for r in load_rows(args.data) if "label" in r and r["lang"] == args.language]
     if not labelled_rows:
         made.error(f"--language: expected a language of the labelled rows in --data, got {args.language}")
+    if args.written:
+        save("llm-annotators", "annotator", written(args.written, labelled_rows, args.rows), part="written")
+        return
     rows = [r for r in labelled_rows if r["fold"] == 0 or (r["fold"] in FOLD_NAMES["dev"] and r["source"] in TRAINABLE)]
     annotator = load_annotator(args.annotator)
     judges = f"{annotator.name} (fingerprint {annotator.own_fingerprint})"
@@ -241,14 +276,16 @@ def main() -> None:
     shown += points + (whole_answers(annotator, labelled_rows) if args.language == "en" else [])
     pairs = Counter((r["label"], a.label) for r, a in zip(tested, answers, strict=True))
     confusion = [[gold, *(pairs[gold, said] for said in LABELS)] for gold in (*LABELS, "unsupported")]
-    part = "" if args.annotator == "embedded" else args.annotator
+    part = "" if args.annotator == "embedded" else re.sub(r".*/(?=[^/]+/annotator$)|/annotator$", "", args.annotator)
     shown = [one | {"what": f"{part}, {one['what']}" if part else one["what"]} for one in shown]
     tables |= {"all": shown, "by source": by_source, "operating points, every source alike": curve}
     tables["confusion (gold, then predicted)"] = [["gold", *LABELS], *confusion]
-    if part:
+    if part and args.language == "zh":  # of a few sources
         what, flagged = "{}, {}: AUC (n-gram overlap {:.3f})", [one for one in shown if "seen: fl" in one["what"]]
         shown = [row(what.format(part, s, by), n, own, ends) for s, n, own, by, *_, ends in by_source[1:]] + flagged
-    shown = [one for one in shown if not re.search("balanced accuracy|whole answers|where 15%", one["what"])]
+    elif part:
+        shown = [one for one in shown if re.search("(on|seen): AUC", one["what"])]
+    shown = [one for one in shown if not re.search("balanced accuracy|where 15%", one["what"])]
     save("annotator", "annotator", shown, tables=tables, about=f"Without operating point: {judges}.", part=part)
 
 

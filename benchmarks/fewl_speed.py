@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sentence_transformers.util import semantic_search
 
 from benchmarks.common import parser, row, save
 from fewl.neighbours import nearest
@@ -66,14 +65,6 @@ def whole_matrix(n: int) -> dict[str, Any]:
     return measured(search)
 
 
-def sentence_transformers(n: int) -> dict[str, Any]:
-    """sentence-transformers' own search, with its defaults; it finds the question itself first."""
-    made = torch.from_numpy(vectors(n))
-    found = measured(lambda: semantic_search(made, made, top_k=K + 1))
-    hits = [[h["corpus_id"] for h in hit if h["corpus_id"] != q][:K] for q, hit in enumerate(found["result"])]
-    return {**found, "result": np.array(hits)}
-
-
 def scoring(n: int) -> dict[str, Any]:
     """`score_records` with 2 answers a question, 3 reference LLMs and 10 neighbours."""
     seeds = iter(range(10**9))
@@ -87,7 +78,7 @@ def scoring(n: int) -> dict[str, Any]:
     return measured(lambda: score_records(records, similarity=cosine(encode), encode=encode, options=options)[0])
 
 
-PARTS = {part.__name__: part for part in (ours, whole_matrix, sentence_transformers, scoring)}
+PARTS = {part.__name__: part for part in (ours, whole_matrix, scoring)}
 
 
 def alone(part: str, n: int) -> dict[str, Any]:
@@ -95,9 +86,7 @@ def alone(part: str, n: int) -> dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks.fewl_speed", "--part", part, "--largest", str(n)]
     threads = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
     done = subprocess.run(command, env={**os.environ, **threads}, check=True, capture_output=True, text=True)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    print(part, n, found["seconds"], flush=True)
-    return found
+    return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def main() -> None:
@@ -109,22 +98,18 @@ def main() -> None:
     if args.part:
         torch.set_num_threads(1)
         found = PARTS[args.part](args.largest)
-        result = found.pop("result")
-        sets = [] if args.part == "scoring" else [hash(tuple(sorted(near))) for near in result.tolist()]
-        print(json.dumps({**found, "sets": sets}))
+        sets = [] if args.part == "scoring" else [hash(tuple(sorted(near))) for near in found["result"].tolist()]
+        print(json.dumps({**found, "result": sets}))
         return
-    small = {name: alone(name, 20_000) for name in list(PARTS)[:3]}
-    what = "FEWL, ten nearest of 20,000 questions, {}: times ours"
-    times = {name: found["seconds"] / small["ours"]["seconds"] for name, found in list(small.items())[1:]}
-    rows = [row(what.format(name.replace("_", " ")), 20_000, value) for name, value in times.items()]
-    for name, found in list(small.items())[1:]:
-        same = [a == b for a, b in zip(small["ours"]["sets"], found["sets"], strict=True)]
-        what = f"FEWL, {name.replace('_', ' ')}: neighbour sets equal to ours"
-        rows.append(row(what, 20_000, 100 * sum(same) / len(same), unit="%"))
+    own, plain = (alone(name, 20_000) for name in ("ours", "whole_matrix"))
+    same = [a == b for a, b in zip(own["result"], plain["result"], strict=True)]
+    what = "FEWL, ten nearest of 20,000 questions, whole matrix"
+    rows = [row(f"{what}: times ours", 20_000, plain["seconds"] / own["seconds"])]
+    rows.append(row(f"{what}: sets equal to ours", 20_000, 100 * sum(same) / len(same), unit="%"))
     whole = alone("scoring", args.largest)
     rows.append(row("FEWL, whole scoring: CPU-seconds", args.largest, whole["seconds"]))
     rows.append(row("FEWL, whole scoring: GiB of memory", args.largest, whole["gib"]))
-    save("speed", "fewl_speed", rows, packages=["sentence-transformers"])
+    save("speed", "fewl_speed", rows)
 
 
 if __name__ == "__main__":

@@ -2,22 +2,20 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.speed --data ../shared/data
     OMP_NUM_THREADS=1 python -m benchmarks.speed --generation          # SmolLM2 only
-    OMP_NUM_THREADS=1 python -m benchmarks.speed --server openai:smollm2@http://127.0.0.1:8080/v1  # beside llama.cpp's
+    OMP_NUM_THREADS=1 python -m benchmarks.speed --server openai:smollm2@http://127.0.0.1:8080/v1  # llama.cpp
     OMP_NUM_THREADS=1 python -m benchmarks.speed --causal              # sentences of an answer in one pass, or one each
 
 Annotation: whole answers of lfqa_verification, cliff and qags with their documents; beside it one sentence at a time,
 and the small annotator. Splitter: real answers of models, beside pysbd (from the ``dev`` extra) and a plain regular
-expression. Generation: four samples of questions of examples/questions.jsonl with their documents, at temperature 1, by
-the engine in one call and by transformers' own ``generate``, one by one, or by the clock beside a server of one thread
-and four slots, such as llama.cpp's with the same GGUF. One pass: a random causal-LM annotator of four
-layers and width 128 judges answers of n sentences against a reference of 14, all in one row, or a row for each with the
-answer up to its end; that both judge alike is checked. The ways take turns; only ratios count.
+expression. Generation: four samples of prompts of examples/questions.jsonl, at temperature 1, by the engine in one call
+and by transformers' own ``generate``, one by one, or by the clock beside a server of one thread and four slots. One
+pass: SmolLM2 with an untrained head judges whole answers with their documents, all sentences in one row, or a row for
+each with the answer up to its end. The ways take turns; only ratios count.
 """
 
 from __future__ import annotations
 
 import json
-import random
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -25,18 +23,17 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-import numpy as np
 import pysbd
 import torch
 from transformers import AutoModelForCausalLM, GenerationConfig, LlamaForTokenClassification
 
-from annotators.records import LABELS
+from annotators import LABELS, load_annotator
 from annotators.verifier.annotator import DiscriminativeAnnotator
-from annotators.verifier.causal import CausalAnnotator
+from annotators.verifier.causal import CausalAnnotator, load_tokenizer
 from benchmarks.common import ROOT, Row, documents, in_turns, load_rows, parser, real_answers, row, save, sentences_of
 from engines import Sampling, load_engine
 from engines.checkpoint import locate, prompt_ids
-from examples.pocket import lm
+from engines.embedding import cpu_has_bfloat16
 
 
 def ratio_rows(what: str, n: object, seconds: Mapping[str, list[float]], first: str) -> list[Row]:
@@ -125,42 +122,24 @@ def generation(questions: int, samples: int, tokens: int, rounds: int, server: s
     ]
 
 
-def statements(draw: random.Random, n: int) -> str:
-    """Made-up statements."""
-    names = "Alder Beck Cole Dunmore Ebbing Farrow Gresham Hale Iverley Jarrow".split()
-    places = "bridge mill tower canal church school market harbour library station".split()
-    what = "The {} of {} was finished in {} and is {} metres long."
-    drawn = ((draw.choice(names), draw.choice(places), draw.randrange(1700, 1990)) for _ in range(n))
-    return " ".join(what.format(place, name, year, draw.randrange(9, 99)) for name, place, year in drawn)
-
-
-def one_pass(annotator: CausalAnnotator, n: int, answers: int = 4, turns: int = 5) -> list[Row]:
-    """How many times as long a pass for each of ``n`` sentences takes as one for the answer."""
-    draw, found = random.Random(n), {}
-    records = [
-        {"reference": statements(draw, 14), "question": "What was finished when?", "answer": statements(draw, n)}
-        for _ in range(answers)
-    ]
+def one_pass(data: Any, n: int, rounds: int) -> list[Row]:
+    """SmolLM2 with a head at sentence ends, a whole answer and its document in a pass, beside other readings."""
+    kinds: Any = {number: str(label) for number, label in enumerate(LABELS)}
+    folder, half = locate("packaged:smollm2"), torch.bfloat16 if cpu_has_bfloat16() else torch.float32
+    model = LlamaForTokenClassification.from_pretrained(folder, id2label=kinds, dtype=half)
+    causal, embedded = CausalAnnotator(model, load_tokenizer(str(folder))), load_annotator("embedded")
+    records = [r for group in documents(load_rows(data), n) for r in group]
     whole = [sentences_of(r["answer"]) for r in records]
-    each = [{**r, "answer": " ".join(s[: i + 1])} for r, s in zip(records, whole, strict=True) for i in range(n)]
+    each = [{**r, "answer": " ".join(s[: i + 1])} for r, s in zip(records, whole, strict=True) for i in range(len(s))]
     ways: dict[str, Callable[[], object]] = {
-        "one": lambda: found.update(one=[s for a in annotator.annotate_batch(records) for s in a.sentences]),
-        "each": lambda: found.update(each=[a.sentences[-1] for a in annotator.annotate_batch(each)]),
+        "one pass": lambda: causal.annotate_batch(records),
+        "a pass for each sentence": lambda: causal.annotate_batch(each),
+        "by embedded, which is as large and reads what bears on a sentence": lambda: embedded.annotate_batch(records),
     }
-    rows = ratio_rows(f"one pass against a pass for each of {n} sentences", answers, in_turns(ways, turns), "one")
-    one, alone = (np.array([[(s.scores or {})[label] for label in LABELS] for s in found[way]]) for way in ways)
-    if np.abs(one - alone).max() > 1e-5:
-        raise RuntimeError("one pass and a pass for each sentence judge differently")
-    return rows
-
-
-def random_annotator() -> CausalAnnotator:
-    """A random decoder with a head; what it says does not matter."""
-    tokenizer: Any = lm.build_tokenizer([statements(random.Random(0), 500)], vocabulary=1024)
-    torch.manual_seed(0)
-    config: Any = lm.build_model(tokenizer).config
-    config.max_position_embeddings, config.id2label = 4096, {n: str(label) for n, label in enumerate(LABELS)}
-    return CausalAnnotator(LlamaForTokenClassification(config), tokenizer, max_tokens=4096)
+    seconds = in_turns(ways, rounds)
+    what = f"an answer of {len(each) / len(records):.1f} sentences with its document in one pass"
+    own = row(f"{what}: CPU-seconds", len(records), sum(seconds["one pass"]) / rounds / len(records))
+    return [own, *ratio_rows("the same", len(records), seconds, "one pass")]
 
 
 def main() -> None:
@@ -178,8 +157,7 @@ def main() -> None:
         save("speed", "speed", rows, part="server" if args.server else "generation")
         return
     if args.causal:
-        rows = [one for n in (1, 2, 4, 8, 16) for one in one_pass(random_annotator(), n)]
-        save("llm-annotators", "speed", rows, part="causal")
+        save("llm-annotators", "speed", one_pass(args.data, args.documents, args.rounds), part="causal")
         return
     rows = annotation(args.data, args.documents, args.rounds) + splitting(args.data, args.rounds)
     save("speed", "speed", rows, packages=["sentence-transformers", "pysbd"])

@@ -205,7 +205,7 @@ def scoring_replies_alone() -> Iterator[None]:
     """TRL's language-model heads score no token of a prompt on a CPU either.
 
     Elsewhere than on Triton's devices TRL scores prompts too, since some compilers dislike shapes that change, and
-    then leaves them out: with prompts ten times as long as replies that is half the time of a step.
+    then leaves them out. That took two fifths of SmolLM2's time with prompts nine times as long as the replies.
     """
     if (utils := sys.modules.get("trl.trainer.utils")) is None:  # no trainer of TRL
         yield
