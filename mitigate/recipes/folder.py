@@ -22,12 +22,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import ValidationError
 
 from mitigate.io import OutputError, UsageError, dump_line, files, read_rows, write_bytes
 from mitigate.recipes.config import Section, dump
@@ -126,7 +128,7 @@ def open_run(path: Path, options: Section, *, overwrite: bool = False) -> RunFol
     folder = RunFolder(path, lock)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _begin(folder, dump(options), overwrite)
+        _begin(folder, options, overwrite)
     except BaseException as error:
         folder.close()
         if isinstance(error, BlockingIOError):
@@ -138,7 +140,7 @@ def open_run(path: Path, options: Section, *, overwrite: bool = False) -> RunFol
     return folder
 
 
-def _begin(folder: RunFolder, config: str, overwrite: bool) -> None:
+def _begin(folder: RunFolder, options: Section, overwrite: bool) -> None:
     """Compare the folder's recipe with this one, or write it; drop lines that were cut off; note this start."""
     others = [file for file in folder.path.iterdir() if file.name != LOCK]
     # Any folder may hold a config.yaml: with --overwrite, only one with versions.json beside it is deleted as ours.
@@ -149,18 +151,20 @@ def _begin(folder: RunFolder, config: str, overwrite: bool) -> None:
             for file in others:
                 shutil.rmtree(file) if file.is_dir() and not file.is_symlink() else file.unlink()
         elif others:
-            _same_recipe(folder, config)
+            _same_recipe(folder, options)
             for file in folder.path.glob("*.jsonl"):
                 data = file.read_bytes()
                 if not data.endswith(b"\n"):
                     os.truncate(file, data.rfind(b"\n") + 1)
         starts = json.loads((folder / VERSIONS).read_text()) if (folder / VERSIONS).is_file() else []
-    folder.write(CONFIG, config)
+    folder.write(CONFIG, dump(options))
     folder.write(VERSIONS, json.dumps([*starts, versions()], indent=1) + "\n")
 
 
-def _same_recipe(folder: RunFolder, config: str) -> None:
-    was, now = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8")), yaml.safe_load(config)
+def _same_recipe(folder: RunFolder, options: Section) -> None:
+    was, now = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8")), options.model_dump(mode="json")
+    with suppress(ValidationError):  # an option that came after that run has its default
+        was = type(options).model_validate(was).model_dump(mode="json")
     if changed := [key for key in {**was, **now} if was.get(key) != now.get(key)]:
         parts = ", ".join(f"{key} was {was.get(key)!r} and is {now.get(key)!r}" for key in changed)
         raise UsageError(

@@ -41,7 +41,13 @@ def test_interrupted_run_goes_on_with_its_recipe(recipe, tmp_path, capsys):
     error = capsys.readouterr().err
     assert "holds a run of another recipe: steps was 3 and is 4; choose another folder with --output" in error
     assert "--overwrite" in error
+    assert main([*run, "other={weight: 2}"]) == 2
+    assert "other was None and is {'annotator': 'embedded', 'weight': 2.0};" in capsys.readouterr().err
+    written = yaml.safe_load((out / "config.yaml").read_text())
+    del written["mode"], written["reward"]["weight"]  # as by an older release, which had no such options
+    (out / "config.yaml").write_text(yaml.safe_dump(written))
     assert main(run) == 0
+    assert yaml.safe_load((out / "config.yaml").read_text())["mode"] == "fast"
     assert [row["step"] for row in read_rows(out / "metrics.jsonl")] == [0, 1, 2]
     assert len(json.loads((out / "versions.json").read_text())) == 2
 
