@@ -451,7 +451,8 @@ _NAMES = (
 _TOPIC = re.compile(
     r"^\W*(?:\d+[.)]\W*)?(?:(?:overall|\w+ly),? )?(?:(?P<it>it|this)(?: also| does| further| then| \w+ly)* "
     rf"(?:(?:{_NAMES[0]})\w*|{_NAMES[1]})|(?:the|this)(?: \w+)? (?:text|passage|document|article)(?:['’]s \w+)?"
-    rf"(?: also| does| further| then| \w+ly)* (?:(?:{_NAMES[0]}|{_NAMES[2]})\w*|{_NAMES[1]}|(?:is|was) about (?!\d)))"
+    rf"(?: also| does| further| then| \w+ly)* (?:(?:{_NAMES[0]}|{_NAMES[2]})\w*|{_NAMES[1]}|(?:is|was) about (?!\d))"
+    rf"|the(?: \w+)? (?:author|writer)s?(?: also| then| \w+ly)* (?!\w+ed\b)(?:{_NAMES[0]})\w*)"
     r"|^\W*(?:本文|该文|这篇文章|文章|文中|文本|文档|资料)(?:还|也|主要|详细)*(?:讨论|介绍|描述|讲述|提供|探讨|涉及|概述|叙述)了?",
     re.IGNORECASE,
 )

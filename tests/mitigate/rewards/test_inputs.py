@@ -224,6 +224,8 @@ def test_only_a_sentence_at_the_end_is_part():
             ["1. The text discusses Ada.", "2) It does mention Rome.", "The text does mention: Rome fell."],
             ["", "", " Rome fell."],
         ),
+        (["The author also discusses Rome.", "It mentions Ada.", "The authors explore it."], ["", "", ""]),
+        (["The author described Rome in 1931.", "The author speaks Greek.", "The writer told Ada."], [None] * 3),
         (["The text names its topics as follows: Ada and Rome.", "The text outlines these points: Ada."], [None, ""]),
         (["本文介绍了一座桥。", "文章还介绍了这座桥，它于1931年开放。"], ["", "它于1931年开放。"]),
     ],
