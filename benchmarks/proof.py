@@ -79,7 +79,8 @@ ARMS: dict[str, Row] = SAID["arms"]
 def run_arm(work: Path, arm: str, seed: int, changed: Sequence[str]) -> Path:
     """The folder of an arm's run, made or gone on with; one that is done is compared with these keys."""
     how, name = ARMS[arm], "best of 8" if arm == "base" else arm
-    keys = [f"data={work / how['data']}", f"seed={seed}", *how["keys"], *how.get("own", [])]
+    own = (key.replace("{work}", str(work)) for key in [*how["keys"], *how.get("own", [])])
+    keys = [f"data={work / how['data']}", f"seed={seed}", *own]
     if how["data"] == "train.jsonl":
         keys += [f"evaluation.data={{held-out: {work / 'held_out.jsonl'}}}", f"evaluation.questions={10**6}"]
         keys += [f"evaluation.annotator={JUDGE}", "evaluation.temperature=0", *changed]
