@@ -2,6 +2,7 @@
 
     python -m benchmarks.annotator --data ../shared/data
     python -m benchmarks.annotator --data ../shared/data --annotator embedded-zh --language zh
+    python -m benchmarks.annotator --data ../shared/data --training-rows rows.jsonl  # then mitigate train
     python -m benchmarks.annotator --data ../shared/data --written embedded generative:transformers:DIR/annotator
 
 Rows of fold 0, on which nothing was trained or chosen: of the trainable sources other documents were trained on, the
@@ -43,6 +44,7 @@ from annotators.evaluation.splits import FOLD_NAMES
 from annotators.evaluation.texts import gold_text
 from annotators.operating import Calibration, codes_of, equal_weights, operating_table
 from annotators.records import HALLUCINATED, SentenceAnnotation
+from benchmarks import common
 from benchmarks.common import TRAINABLE, Row, load_rows, mean_row, ngram_overlap, parser, row, save, sentences_of
 from engines.embedding import Embedder
 from mitigate.cli.calibrate import FIGURES
@@ -229,10 +231,17 @@ def main() -> None:
     made.add_argument("--language", default="en")
     made.add_argument("--written", nargs="+", help="compare annotations of these as texts, and nothing else")
     made.add_argument("--rows", type=int, default=300, help="of --written")
+    made.add_argument("--training-rows", type=Path, help="write the rows to train on there; those with texts beside")
     args = made.parse_args()
     labelled_rows = [r for r in load_rows(args.data) if "label" in r and r["lang"] == args.language]
     if not labelled_rows:
         made.error(f"--language: expected a language of the labelled rows in --data, got {args.language}")
+    if args.training_rows:
+        kept = [r for r in labelled_rows if r["source"] in TRAINABLE and r["fold"] in FOLD_NAMES["train"]]
+        texts = [r for r in kept if r["label"] in LABELS[1:] or r["fragments"]]
+        common.write_rows(args.training_rows, kept)
+        common.write_rows(args.training_rows.with_suffix(".texts.jsonl"), texts)
+        return
     if args.written:
         save("llm-annotators", "annotator", written(args.written, labelled_rows, args.rows), part="written")
         return

@@ -28,8 +28,6 @@ from annotators.text.sentences import split_sentences
 from benchmarks.common import english_rows, mean_row, parser, save
 from engines.embedding import Embedder
 
-# --- window --------------------------------------------------------------------------------------------------------
-
 SOURCES = ("fm2", "wice", "factcheckgpt")
 FACTOR, FOUND = 6, 0.95  # of the second window; share of its characters in the window from which a fragment is found
 Ranking = Callable[["Row"], np.ndarray]
@@ -114,8 +112,6 @@ def window_rows(rows: Sequence[Row]) -> tuple[list[Any], list[list[object]]]:
                     shown.append(mean_row(f"{source}: gain over {name}", once[BOTH][:, 0] - once[name][:, 0], groups))
     return shown, table
 
-
-# --- verdicts ------------------------------------------------------------------------------------------------------
 
 COUNTS = (1, 3, 10, 30)
 MOVED, MAX_WORDS, MIN_WORDS = 10, 250, 20

@@ -31,9 +31,6 @@ from mitigate.rewards.reward import SentenceReward, judged_sentences
 SHIFT = 17  # places to the other row of the relevance test, after shuffling
 
 
-# --- hacks -----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Case:
     """A document, what is asked about it, and answers: honest, wrong, vague, the document with its clauses turned."""
@@ -148,9 +145,6 @@ def hacks(reward: SentenceReward) -> list[Row]:
     ]
 
 
-# --- relevance -------------------------------------------------------------------------------------------------------
-
-
 def looked_at(sentence: str, r: Row) -> Judged:
     """What the reward finds out about a supported sentence as an answer to the question of a row."""
     answer = Answer(sentence, ((0, len(sentence)),), False, r["reference"], r["question"], None, None)
@@ -185,9 +179,6 @@ def relevance(data: Path, limit: int) -> list[Row]:
         mean_row(f"mean of {len(found)} sources, {name}", own[~np.isnan(own)])
         for name, own in zip(names, values.T, strict=True)
     ]
-
-
-# --- cost ------------------------------------------------------------------------------------------------------------
 
 
 def call(reward: SentenceReward, records: list[Row]) -> None:

@@ -134,7 +134,7 @@ def one_pass(data: Any, n: int, rounds: int) -> list[Row]:
     ways: dict[str, Callable[[], object]] = {
         "one pass": lambda: causal.annotate_batch(records),
         "a pass for each sentence": lambda: causal.annotate_batch(each),
-        "by embedded, which is as large and reads what bears on a sentence": lambda: embedded.annotate_batch(records),
+        "by embedded, two thirds as deep": lambda: embedded.annotate_batch(records),
     }
     seconds = in_turns(ways, rounds)
     what = f"an answer of {len(each) / len(records):.1f} sentences with its document in one pass"

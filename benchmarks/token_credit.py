@@ -111,13 +111,14 @@ TOYS: dict[str, tuple[str, dict[str, float], Odds]] = {
     "a plan thought first": ("thought", DEFAULT_WEIGHTS, lambda place, good: (0.9, 0.5) if good else (0.4, 0.2)),
     "a plan said first, facts only": ("said", FACTS, lambda place, good: (0.9, 0.5) if good else (0.4, 0.2)),
 }
+DEFAULT, STOCK = "… and a fifth shared", "one number (stock)"
 OLD = Credit(0.0, 0.0, eos="none", thinking="none", baseline="group", clip=None)
 NEW = Credit(0.0, 0.0)
 CREDITS = {
     "before": OLD, "… and eos": replace(OLD, eos="sequence"), "… and place, thinking": NEW,
-    "… and a fifth shared": replace(NEW, sequence_share=0.2), "… and half shared": replace(NEW, sequence_share=0.5),
+    DEFAULT: replace(NEW, sequence_share=0.2), "… and half shared": replace(NEW, sequence_share=0.5),
     "… and γ = 1": replace(NEW, gamma=1.0),
-    "one number (stock)": replace(OLD, sequence_share=1.0),
+    STOCK: replace(OLD, sequence_share=1.0),
 }  # fmt: skip
 
 
@@ -194,11 +195,6 @@ def toys() -> list[Row]:
     return rows
 
 
-def on_page(one: Row) -> bool:
-    """Whether a row is the score of the defaults, or of one number for the whole answer."""
-    return one["what"].endswith(("… and a fifth shared: score", "one number (stock): score"))
-
-
 def main() -> None:
     """Measure and write the page."""
     made = parser(__doc__)
@@ -206,7 +202,10 @@ def main() -> None:
     args = made.parse_args()
     if args.toys:
         found = toys()
-        save("rewards", "token_credit", list(filter(on_page, found)), tables={"all": found}, part="toys")
+        got = {one["what"]: one["value"] for one in found}
+        gaps = {toy: got[f"toy “{toy}”, {STOCK}: score"] - got[f"toy “{toy}”, {DEFAULT}: score"] for toy in TOYS}
+        shown = [row(f"toy “{toy}”: score, one number (stock) − default", SEEDS, gap) for toy, gap in gaps.items()]
+        save("rewards", "token_credit", shown, tables={"all": found}, part="toys")
         return
     rows = []
     for language, texts in real_answers(args.data).items():
