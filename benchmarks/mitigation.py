@@ -3,11 +3,13 @@
     python -m benchmarks.mitigation --data ../shared/data
     make run && python -m benchmarks.mitigation --run out/answers
     python -m benchmarks.mitigation --data ../shared/data --engine transformers:packaged:smollm2
+    python -m benchmarks.mitigation --data ../shared/data --sft out/sft
 
 Demonstrations are the answers that FEWL and the single-reference baseline pick where the two differ; the control is the
 same with another question's references. Labels judge choices only. With ``--engine`` a model answers TruthfulQA's
-questions after others with the answer of an LLM that FEWL picks, or a control; the annotator judges its answers beside
-the official true ones, and MiniLM says whether the official answer most like it is a true one.
+questions after others with the answer of an LLM that FEWL picks, or a control; with ``--sft`` SmolLM2 is tuned on such
+answers to half of the questions and answers the others. The annotator judges beside the official true answers, and
+MiniLM says whether the official answer most like it is a true one.
 """
 
 from __future__ import annotations
@@ -15,7 +17,10 @@ from __future__ import annotations
 import json
 import random
 import re
+import subprocess
+import sys
 from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -23,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from annotators import load_annotator
-from benchmarks.common import Row, fewl_rows, mean_row, parser, row, save
+from benchmarks.common import ROOT, Row, fewl_rows, mean_row, parser, row, save, write_rows
 from benchmarks.fewl import THREE, by_model, chale, english_encoder, half, shuffled, truthfulqa
 from engines import load_engine
 from engines.types import Sampling
@@ -63,45 +68,87 @@ def icl(data: Path, encode: Encode) -> list[Row]:
     return rows
 
 
-def taught(data: Path, encode: Encode, name: str, most: int) -> list[Row]:
-    """What demonstrations picked in several ways change in a model's answers to the half that nothing was chosen on."""
+def chosen(data: Path, encode: Encode) -> tuple[list[Row], dict[str, list[Row]]]:
+    """TruthfulQA's questions with answers of LLMs, true and false ones, and the answer to each that each way picks."""
     records = by_model(truthfulqa(data), THREE["TruthfulQA"])
     records = [{**r, "answers": [a for a in r["answers"] if "label" in a]} for r in records]
     records = [r for r in records if len({a["label"] for a in r["answers"]}) == 2]  # else no pick matters
-    rng, chosen = random.Random(0), defaultdict[str, list[Row]](list)
+    rng, ways = random.Random(0), defaultdict[str, list[Row]](list)
     for r in score_records(records, similarity=cosine(encode), encode=encode)[0]:
         found, texts = r["answers"], encode([a["text"] for a in r["answers"]])
-        chosen["random"].append(rng.choice(found))
-        chosen["FEWL's"].append(found[best_scored(found) or 0])
-        chosen["longest"].append(max(found, key=lambda a: len(a["text"])))
-        chosen["most like the others"].append(found[int((texts @ texts.T).sum(0).argmax())])
-        chosen["true"].append(next(a for a in found if a["label"]))
-    chosen["no"] = []
+        ways["random"].append(rng.choice(found))
+        ways["FEWL's"].append(found[best_scored(found) or 0])
+        ways["longest"].append(max(found, key=lambda a: len(a["text"])))
+        ways["most like the others"].append(found[int((texts @ texts.T).sum(0).argmax())])
+        ways["true"].append(next(a for a in found if a["label"]))
+    return records, ways
+
+
+def judged(data: Path, encode: Encode, asked: Sequence[str], said: Sequence[str]) -> dict[str, np.ndarray]:
+    """Of each answer: the share of its sentences that the annotator calls supported, and what MiniLM says of it."""
+    official = {r["question"]: (r["correct_answers"], r["incorrect_answers"]) for r in fewl_rows("truthfulqa", data)}
+    true, false = zip(*(official[q] for q in asked), strict=True)
+    both = list(zip(asked, true, said, strict=True))
+    records = [{"question": q, "reference": "\n".join(t), "answer": a} for q, t, a in both]
+    found = load_annotator("embedded").annotate_batch(records)
+    supported = [[s.scores["supported"] for s in r.sentences if s.scores] for r in found]
+    nearest = [[(encode([a]) @ encode(t).T).max() for t, a in zip(s, said, strict=True)] for s in (true, false)]
+    return {
+        "words": np.array([len(a.split()) for a in said], dtype=float),
+        "supported, says the annotator": np.array([np.mean(own or np.nan) for own in supported]),
+        "most like a true answer": np.greater(*nearest).astype(float),
+    }
+
+
+def compared(values: dict[str, dict[str, np.ndarray]], name: str) -> list[Row]:
+    """The mean of each figure of each way, and its difference from the random picks'."""
+    rows = []
+    for how, own in values.items():
+        for what, value in own.items():
+            unit = "" if what == "words" else "%"
+            rows.append(mean_row(f"{name.format(how)}: {what}", value, unit=unit))
+            rows.append(mean_row(f"{name.format(how)} − random: {what}", value - values["random"][what], unit=unit))
+    return rows
+
+
+def taught(data: Path, encode: Encode, name: str, most: int) -> list[Row]:
+    """What demonstrations picked in several ways change in a model's answers to the half that nothing was chosen on."""
+    records, ways = chosen(data, encode)
     asked = [r["question"] for r in records if half(r)][:most]
     pool = [Example(str(i), r["question"], "", "") for i, r in enumerate(records)]
     near = [[int(n.example.id) for n in some] for some in demonstrations(asked, pool, encode, 5)]
-    official = {r["question"]: (r["correct_answers"], r["incorrect_answers"]) for r in fewl_rows("truthfulqa", data)}
-    true, false = zip(*(official[q] for q in asked), strict=True)
-    judge, values, rows = load_annotator("embedded"), dict[str, dict[str, Any]](), []
+    values = {}
     with closing(load_engine(name)) as engine:
-        for how, shown in chosen.items():
+        for how, shown in (ways | {"no": []}).items():
             pairs = [[(records[i]["question"], shown[i]["text"]) for i in some if shown] for some in near]
             chats = [chat(q, some)[0] for q, some in zip(asked, pairs, strict=True)]
             said = [r.texts[0].strip().partition("\n")[0] for r in engine.chat(chats, Sampling(max_tokens=48))]
-            both = list(zip(asked, true, said, strict=True))
-            judged = judge.annotate_batch([{"question": q, "reference": "\n".join(t), "answer": a} for q, t, a in both])
-            supported = [[s.scores["supported"] for s in r.sentences if s.scores] for r in judged]
-            nearest = [[(encode([a]) @ encode(t).T).max() for t, a in zip(s, said, strict=True)] for s in (true, false)]
-            values[how] = {
-                "demonstrations true": [np.mean([shown[i]["label"] for i in some if shown] or np.nan) for some in near],
-                "supported, says the annotator": [np.mean(own or np.nan) for own in supported],
-                "most like a true answer": np.greater(*nearest),
-            }
-            for what, own in values[how].items():
-                own = values[how][what] = np.array(own, dtype=float)
-                rows.append(mean_row(f"SmolLM2 after {how} demonstrations: {what}", own, unit="%"))
-                rows.append(mean_row(f"SmolLM2, {how} − random: {what}", own - values["random"][what], unit="%"))
-    return rows
+            true = [np.mean([shown[i]["label"] for i in some if shown] or np.nan) for some in near]
+            values[how] = {"demonstrations true": np.array(true), **judged(data, encode, asked, said)}
+    return compared(values, "SmolLM2 after {} demonstrations")
+
+
+def tuned(data: Path, encode: Encode, work: Path) -> list[Row]:
+    """What SFT on answers picked in several ways changes in SmolLM2's answers to the other half of the questions."""
+    records, ways = chosen(data, encode)
+    values, rows = dict[str, dict[str, np.ndarray]](), []
+    for how, shown in ways.items():
+        folder, one = work / how, work / f"{how}.jsonl"
+        both = enumerate(zip(records, shown, strict=True))
+        write_rows(one, [r | {"id": str(i), "answers": [a | {"label": True}]} for i, (r, a) in both])
+        keys = [f"data={one}", "pick=labels", f"baseline={THREE['TruthfulQA'][0]}", "test_share=0.5"]
+        command = ["run", "sft/small-instruct", *keys, "model=packaged:smollm2", "answer_tokens=64"]
+        command = [sys.executable, "-m", "mitigate.cli", *command, "--output", str(folder)]
+        if code := subprocess.run(command, cwd=ROOT).returncode:
+            sys.exit(f"{how}: `mitigate run` ended with exit code {code}, see above")
+        said, learned = list(read_rows(folder / "answers.jsonl")), {r["id"] for r in read_rows(folder / "train.jsonl")}
+        true = [float(a["label"]) for i, a in enumerate(shown) if str(i) in learned]
+        rows.append(mean_row(f"{how} answers to train on: true", np.array(true), unit="%"))
+        for name, key in (("no", "untuned"), (how, "tuned")):
+            if name not in values:
+                asked = [r["question"] for r in said]
+                values[name] = judged(data, encode, asked, [r[key] or "" for r in said])
+    return rows + compared(values, "SmolLM2 tuned on {} answers")
 
 
 def answers_of_run(folder: Path) -> list[Row]:
@@ -123,12 +170,18 @@ def main() -> None:
     """Measure and write the page."""
     made = parser(__doc__)
     made.add_argument("--run", type=Path, help="folder of a run of inference/example, measured instead")
+    made.add_argument("--sft", type=Path, help="folder of runs: measure what label-free SFT changes in SmolLM2 instead")
     made.add_argument("--engine", help="measure what demonstrations change in its answers to 200 questions instead")
     args = made.parse_args()
     if args.engine:
         rows = taught(args.data, english_encoder(), args.engine, 200)
         shown = [r for r in rows if re.search("FEWL's −|true − random: [sm]", r["what"])]
         save("mitigation", "mitigation", shown, tables={"all": rows}, part="icl")
+        return
+    if args.sft:
+        rows = tuned(args.data, english_encoder(), args.sft)
+        shown = [r for r in rows if re.search("FEWL's|(true|no) answers − random: [sm]", r["what"])]
+        save("mitigation", "mitigation", shown, tables={"all": rows}, part="label_free_sft")
         return
     if args.run:
         judge = next(read_rows(args.run / "results.jsonl"))["annotator"]
