@@ -2,6 +2,7 @@
 
     python -m benchmarks.fewl --data ../shared/data [--cache FILE]
     python -m benchmarks.fewl --data ../shared/data --annotator embedded-fast  # entailment between answers, by itself
+    python -m benchmarks.fewl --data ../shared/data --llms  # the paper's Table 5: the truer of two LLMs' answers
 
 A figure says nothing without these controls, which are measured with the same setting: the references of another
 question (what that reaches, the references did not bring), no references (the question stands in their place), and
@@ -14,6 +15,7 @@ there.
 
 from __future__ import annotations
 
+import json
 import re
 import zlib
 from collections import defaultdict
@@ -33,7 +35,9 @@ from engines.embedding import Embedder
 from fewl.ranking import rank_models
 from fewl.score import FewlOptions, score_records
 from fewl.similarity import Encode, OfPairs, Similarity, both_ways, char_tfidf, cosine, each_once, new_words
+from mitigate.recipes.config import load_recipe
 from mitigate.recipes.data import best_scored
+from mitigate.recipes.fewl import add_truths, as_record, wins
 
 Values = NDArray[np.float64]
 THREE = {
@@ -327,7 +331,7 @@ def meaning(data: Path, name: str) -> None:
         scored = score_records(records, similarity=similarity, options=replace(NO_PENALTY, same_from=0.5))[0]
         true, entropy = picks(scored), np.array([r["entropy"] for r in scored], dtype=float)
         tables[where] = on_set(where, records, similarity, None, {called: NO_PENALTY})[0]
-        shown += beside(tables[where], called)[:2]  # no ranking of models
+        shown += beside(tables[where], called)[:1]  # like length
         for what, there in (("mean the same", entropy == 0), ("differ in meaning", entropy > 0)):
             if there.any():
                 who = f"{where}, {called}: true picks where they {what}"
@@ -336,14 +340,55 @@ def meaning(data: Path, name: str) -> None:
     save("fewl", "fewl", shown, tables=tables, about=about, part=f"entailment {annotator.name}")
 
 
+def compared(data: Path) -> None:
+    """Write the part of the page on pairs of LLMs: whether the answer nearer to the official true ones scores higher.
+
+    Reference and LLMs were chosen by maker and size. The truth is of the same encoder as the scores.
+    """
+    llms, encode = ("Mistral-7B-v0.3", "Mistral-7B-Instruct-v0.2", "Llama-3.1-70B-Instruct"), english_encoder()
+    pairs = [[llms[0], llms[2]], [llms[1], llms[2]], [llms[0], llms[1]]]
+    keys = [f"data={data / 'fewl' / 'truthfulqa.jsonl'}", "reference_llms={}", "answer_llms={}"]
+    options: Any = load_recipe("fewl/table5", [*keys, f"compared={json.dumps(pairs)}"])[0]
+    said = {r["question"]: r["reference_answers"] for r in truthfulqa(data) if r["reference_answers"]}
+    records = [as_record(r) for r in fewl_rows("truthfulqa", data) if r["question"] in said]
+    for r in records:
+        texts = said[r["question"]]
+        r["answers"] += [{"text": texts[llm], "model": llm} for llm in llms]
+        r["reference_answers"] = {THREE["TruthfulQA"][0]: texts[THREE["TruthfulQA"][0]]}
+    add_truths(records, encode)
+    similarity, table = remembered(cosine(encode)), []
+
+    def add(where: str, scored: Sequence[Row]) -> None:
+        each = [list(wins([r], options).values()) for r in scored]  # at most one value in each list
+        for place, pair in enumerate(pairs):
+            values = np.array([r[place][0] if r[place] else np.nan for r in each])
+            table.append(mean_row(f"Table 5, {where}: {' or '.join(pair)}, the truer above", values, unit="%"))
+        values = np.array([np.mean([v for own in r for v in own] or [np.nan]) for r in each])
+        table.append(mean_row(f"Table 5, {where}: three pairs of LLMs, the truer above", values, unit="%"))
+
+    for called, method in options.methods.items():
+        for control, some in (("", records), (SHUFFLED, shuffled(records)), (NOTHING, asked_only(records))):
+            scored = score_records(some, similarity=similarity, encode=encode, options=method.options(0))[0]
+            add(", ".join(filter(None, (called, control))), scored)
+    for length, sign in LENGTHS.items():
+        add(length, by_length(records, sign))
+    pooled = [r for r in table if ": three" in r["what"]]
+    shown = [r for called in options.methods for r in beside(pooled, called)]
+    about = f"Table 5: {', '.join(llms)}, judged by {THREE['TruthfulQA'][0]}."
+    save("fewl", "fewl", shown, tables={"llms": table}, about=about, part="llms")
+
+
 def main() -> None:
     """Measure and write the page, or its part on entailment."""
     made = parser(__doc__)
     made.add_argument("--annotator", help="measure entailment by this annotator as similarity instead")
+    made.add_argument("--llms", action="store_true", help="measure pairs of LLMs' answers instead (Table 5)")
     made.add_argument("--cache", type=Path, help="keeps embeddings for the next time")
     args = made.parse_args()
     if args.annotator:
         return meaning(args.data, args.annotator)
+    if args.llms:
+        return compared(args.data)
     english = english_encoder(args.cache)
     found: dict[str, list[Row]] = {}
     halves: dict[str, Values] = {}  # of the questions of a set

@@ -3,7 +3,8 @@
 Data are CHALE, TruthfulQA (generation), HaluEval (QA), or FEWL records whose answers have a ``kind``, as `mitigate fewl
 build-benchmark` writes them. A figure is a mean over seeds, which choose the questions and the random neighbours. Its
 control is the same method with the reference answers of other questions; what that reaches, the references did not
-bring. Writes records.jsonl, table.json and, with a ``judge``, figure2.json.
+bring. LLMs can be compared pair by pair: an answer is as true as it is nearer to the true answers of the data than to
+the false ones. Writes records.jsonl, table.json and, with a ``judge``, figure2.json.
 """
 
 from __future__ import annotations
@@ -66,6 +67,10 @@ class Options(Recipe):
     embedding: models.ModelName = "auto"
     above: tuple[tuple[str, str], ...] = Field(default=(), description="% of questions with kind A above kind B")
     highest: str | None = Field(default=None, description="the number of questions where this kind scores highest")
+    answer_llms: dict[str, models.EngineName] = Field(default={}, description="asked for answers to compare, by name")
+    compared: tuple[tuple[str, str], ...] = Field(
+        default=(), description="% of questions where the truer of the answers of LLM A and LLM B scores higher"
+    )
     methods: dict[str, Method] = Field(min_length=1)
     questions: int | None = Field(default=None, ge=2, description="drawn by each seed; null: all")
     seeds: int = Field(default=3, ge=1)
@@ -76,8 +81,8 @@ def check(options: Options) -> None:
     """Refuse a missing file, and a run without a figure."""
     if not options.data.is_file():
         raise UsageError(f"cannot read {options.data}: no such file")
-    if not options.above and options.highest is None:
-        raise UsageError("above, highest: expected at least one of them, got neither")
+    if not options.above and not options.compared and options.highest is None:
+        raise UsageError("above, highest, compared: expected at least one of them, got none")
 
 
 def run(options: Options, folder: RunFolder) -> int:
@@ -94,18 +99,29 @@ def run(options: Options, folder: RunFolder) -> int:
         raise UsageError(
             f"above, highest: no answer has the kind {missing[0]!r}; {options.data} has {sorted(kinds - {None})}"
         )
+    llms = {answer.get("model") for record in records for answer in record["answers"]} | {*options.answer_llms}
+    if unknown := sorted({*sum(options.compared, ())} - llms):
+        raise UsageError(
+            f"compared: no answer is of the model {unknown[0]!r}, and answer_llms has no such name; expected one of "
+            f"{sorted(llms - {None})}"
+        )
     wanted = [m.expertise for m in options.methods.values() if models.wants_pairs(m.expertise)]
     with ExitStack() as stack:
-        specs = [f"{name}={engine}" for name, engine in options.reference_llms.items()]
         opened: dict[str, Engine] = {}
         cache = folder / "replies.sqlite"
-        llms = models.open_named(specs, "reference_llms", stack, opened, cache, 16)
+
+        def named(llms: Mapping[str, str], option: str) -> dict[str, Engine]:
+            return models.open_named([f"{n}={e}" for n, e in llms.items()], option, stack, opened, cache, 16)
+
+        references, answers = named(options.reference_llms, "reference_llms"), named(options.answer_llms, "answer_llms")
         how: Any = {"samples": options.samples, "pairs": options.pairs, "expertise": (*wanted, "uniform")[0]}
-        models.fill(records, llms, **how, tell=partial(print, flush=True))
+        models.fill(records, references, answers=answers, **how, tell=partial(print, flush=True))
+        encoder, encode = models.load_encoder(options.embedding, [record["question"] for record in records])
+        if options.compared:
+            add_truths(records, encode)
         folder.write_rows("records.jsonl", records)
-        named, encode = models.load_encoder(options.embedding, [record["question"] for record in records])
         called, similarity = models.load_similarity(options.similarity, encode)
-        print(f"# {len(records)} questions, similarity {called}, embedding {named}", flush=True)
+        print(f"# {len(records)} questions, similarity {called}, embedding {encoder}", flush=True)
         rows = table(records, options, {"similarity": similarity, "encode": encode})
         folder.write("table.json", json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
         print(" | ".join(rows[0]))
@@ -164,26 +180,57 @@ def table(records: Sequence[Record], options: Options, how: Mapping[str, Any]) -
     return rows
 
 
-def figures(scored: Sequence[Record], options: Options) -> dict[str, float]:
-    """The figures of scored records: % of questions where the first answer of a kind is above the first of another
-    (ties half), and the number of questions where no answer is above the first of a kind.
-
-    Raises UsageError: no question has a scored answer of both kinds.
+def add_truths(records: Sequence[Record], encode: Encode) -> None:
+    """Put into each LLM's answer its "truth": the cosine with the nearest true answer of the data less that with the
+    nearest false one, in [−2, 2] (the paper's TQA-Metric); nothing where the data lack one of both.
     """
-    won: dict[str, list[float]] = {f"{a} above {b}, %": [] for a, b in options.above}
-    top = 0
+    vectors = iter(encode([answer["text"] for record in records for answer in record["answers"]]))
+    for record in records:
+        both = [(answer, next(vectors)) for answer in record["answers"]]
+        true, false = ([v for a, v in both if "kind" in a and a.get("label") is label] for label in (True, False))
+        for answer, vector in both:
+            if true and false and answer.get("model"):
+                answer["truth"] = float(max(v @ vector for v in true) - max(v @ vector for v in false))
+
+
+def figures(scored: Sequence[Record], options: Options) -> dict[str, float]:
+    """The figures of scored records: the means of :func:`wins` in %, and the number of questions where no answer is
+    above the first of a kind.
+
+    Raises UsageError: no question has a scored answer of both kinds, or LLMs.
+    """
+    won, top = wins(scored, options), 0
+    for record in scored:
+        known = [answer for answer in record["answers"] if answer["score"] is not None]
+        first = next((answer["score"] for answer in known if answer.get("kind") == options.highest), None)
+        top += first is not None and first >= max(answer["score"] for answer in known)
+    for name, values in won.items():
+        if not values:
+            raise UsageError(f"no question has two answers with a score for {name!r}; are there references?")
+    shares = {f"{name}, %": 100 * float(np.mean(values)) for name, values in won.items()}
+    return shares | ({f"{options.highest} highest, number": float(top)} if options.highest else {})
+
+
+def wins(scored: Sequence[Record], options: Options) -> dict[str, list[float]]:
+    """For each pair of kinds, of the questions with both: 1 where the first answer of the one is above the first of the
+    other, 0 where it is below, ½ where they are equal. For each pair of LLMs the same of the truer answer and the other
+    one, equally true ones left out.
+    """
+    won: dict[str, list[float]] = {f"{a} above {b}": [] for a, b in options.above}
+    won |= {f"{a} or {b}, the truer above": [] for a, b in options.compared}
     for record in scored:
         known = [answer for answer in record["answers"] if answer["score"] is not None]
         first = {answer.get("kind"): answer["score"] for answer in reversed(known)}
-        for (a, b), values in zip(options.above, won.values(), strict=True):
-            if a in first and b in first:
-                values.append(100 * ((first[a] > first[b]) + 0.5 * (first[a] == first[b])))
-        top += options.highest in first and first[options.highest] >= max(answer["score"] for answer in known)
-    for name, values in won.items():
-        if not values:
-            raise UsageError(f"above: no question has two answers with a score for {name!r}; are there references?")
-    shares = {name: float(np.mean(values)) for name, values in won.items()}
-    return shares | ({f"{options.highest} highest, number": float(top)} if options.highest else {})
+        of = {answer.get("model"): answer for answer in known if "truth" in answer}
+        pairs = [(first.get(a), first.get(b)) for a, b in options.above]
+        for a, b in options.compared:
+            truer = sorted((of[llm] for llm in (a, b) if llm in of), key=lambda answer: -answer["truth"])
+            equal = len(truer) < 2 or truer[0]["truth"] == truer[1]["truth"]
+            pairs.append((None, None) if equal else (truer[0]["score"], truer[1]["score"]))
+        for (better, worse), values in zip(pairs, won.values(), strict=True):
+            if better is not None and worse is not None:
+                values.append((better > worse) + 0.5 * (better == worse))
+    return won
 
 
 def neighbours_fit(judge: Engine, records: Sequence[Record], encode: Encode) -> list[float | None]:

@@ -2,12 +2,13 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from mitigate.cli.main import main
 from mitigate.io import UsageError
 from mitigate.recipes.config import load_recipe
-from mitigate.recipes.fewl import as_record, figures
+from mitigate.recipes.fewl import add_truths, as_record, figures
 from tests.helpers.engines_server import completion, serving
 from tests.helpers.jsonl import write_rows
 
@@ -36,6 +37,51 @@ def test_figures_by_hand():
     # won, tied, lost by the first b (the second does not count), not scored; highest: where a ties or wins against all
     rows = [scored(a=2, b=1), scored(a=1, b=1), scored(a=1, b=2, b2=0), scored(a=None, b=1)]
     assert figures(rows, options) == {"a above b, %": 50.0, "a highest, number": 2.0}
+
+
+def test_the_truer_of_two_answers_by_hand():
+    """Truth: the cosine with the nearest true answer less that with the nearest false one; equally true: left out."""
+    options = load_recipe("fewl/table5", [f"data={__file__}", "compared=[[a, b]]"])[0]
+    plane = {"true": [1, 0], "also true": [0.8, 0.6], "false": [0, 1], "near": [0.6, 0.8], "far": [0, -1]}
+    official = [{"text": t, "kind": "k", "label": t != "false"} for t in ("true", "also true", "false")]
+    said = [{"text": "near", "model": "a", "label": True}, {"text": "far", "model": "b"}]
+    records = [{"answers": [dict(a) for a in some]} for some in ([*official, *said], [official[0], *said])]
+    add_truths(records, lambda texts: np.array([plane[t] for t in texts], dtype=float))
+    assert [a.get("truth") for a in records[0]["answers"]] == [None] * 3 + [pytest.approx(0.96 - 0.8), 0.0 - -1.0]
+    assert not any("truth" in a for a in records[1]["answers"])  # nothing false to compare with
+
+    def scored(a, b):  # (truth, score) of each
+        return {"answers": [{"model": m, "truth": t, "score": s} for m, (t, s) in (("a", a), ("b", b))]}
+
+    rows = [scored((1, 5), (0, 4)), scored((0, 5), (1, 4)), scored((0, 3), (1, 3)), scored((1, 3), (1, 4)),
+            scored((1, None), (0, 1)), *records]  # fmt: skip
+    rows[5:] = [{"answers": [a | {"score": 1.0 - (a.get("model") == "b")} for a in r["answers"]]} for r in records]
+    # right, wrong, tied; equally true, not scored; b is the truer and scores lower; no truth known
+    assert figures(rows, options) == {"a or b, the truer above, %": 100 * 1.5 / 4}
+
+
+def test_table_5_asks_the_llms_that_it_compares(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    rows = [{"question": f"{w}?", "best_answer": f"yes {w}", "correct_answers": [f"yes {w}"],
+             "incorrect_answers": [f"never {w}"]} for w in ("aaa", "bbb", "ccc")]  # fmt: skip
+    data = write_rows(tmp_path / "t.jsonl", rows)
+
+    def script(body):  # the model's name is what it says
+        return completion(f"{body['model']} {body['messages'][-1]['content'].split('?')[0].split()[-1]}")
+
+    with serving(script) as server:
+        llms = [f"answer_llms.{name}=openai:{says}@{server.url}"
+                for name, says in (("small", "never"), ("large", "perhaps"), ("best", "yes"))]  # fmt: skip
+        argv = ["run", "fewl/table5", f"data={data}", "embedding=tfidf", *llms, "seeds=1"]
+        argv += [f"reference_llms.first=openai:yes@{server.url}", "--output"]
+        assert main([*argv, str(tmp_path / "run")]) == 0
+        assert len(server.requests) == 9  # three models, one of which is also the reference LLM
+        assert main([*argv, str(tmp_path / "other"), "compared=[[small, nobody]]"]) == 2
+        assert "'nobody'" in capsys.readouterr().err
+    table = json.loads((tmp_path / "run" / "table.json").read_text())
+    assert [row["paper"] for row in table] == [60.11, 60.65, 58.32, 64.6, 63.13, 59.39]
+    assert [row["mean"] for row in table[:3]] == [100, 100, 100]  # the reference says what is true
+    assert table[0]["longest answer"] == 0  # "never" is longer than "yes"
 
 
 def test_paper_recipe_asks_scores_and_judges(tmp_path, capsys, monkeypatch):
