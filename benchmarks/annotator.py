@@ -55,9 +55,9 @@ FAST = "embedded-fast"
 CURVE = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # shares of true sentences flagged
 WRITTEN = (  # figures, of how many, and their names
     ("failed", "n", "not read"), ("accuracy", "n_four_way", "accuracy, four labels"),
-    ("other", "n_four_way", "the same with other references"), ("macro_f1", "n_four_way", "macro F1"),
+    ("other", "n_four_way", "with other references"), ("macro_f1", "n_four_way", "macro F1"),
     ("rouge_l", "n_texts", "ROUGE-L"), ("fragment_precision_4", "n_fragments", "Pre4"),
-    ("seconds", "n", "CPU-seconds a sentence"),
+    ("seconds", "n", "CPU-s a sentence"),
 )  # fmt: skip
 Judged = tuple[Floats, list["str | None"]]  # support (n,), labels; "unsupported" is hallucinated, of whichever kind
 
@@ -224,6 +224,18 @@ def written(names: Sequence[str], everything: Sequence[Row], n: int) -> list[Row
     return out
 
 
+def in_a_line(rows: Sequence[Row]) -> list[Row]:
+    """The rows of :func:`written`, one for each annotator: its accuracy, and after it the other figures."""
+    accuracy = WRITTEN[1][2]
+    out = []
+    for one in (r for r in rows if r["what"].endswith(accuracy)):
+        name = one["what"].partition(": ")[0]
+        own = {r["what"].removeprefix(f"{name}: "): common.shown(r["value"]) for r in rows}
+        others = "".join(f"; {what} {own[what]}" for _, _, what in WRITTEN if what in own and what != accuracy)
+        out.append({"what": one["what"], "n": one["n"], "value": common.line(one).rpartition(" | ")[2] + others})
+    return out
+
+
 def main() -> None:
     """Measure and write the page."""
     made = parser(__doc__)
@@ -243,7 +255,8 @@ def main() -> None:
         common.write_rows(args.training_rows.with_suffix(".texts.jsonl"), texts)
         return
     if args.written:
-        save("llm-annotators", "annotator", written(args.written, labelled_rows, args.rows), part="written")
+        found = written(args.written, labelled_rows, args.rows)
+        save("llm-annotators", "annotator", in_a_line(found), tables={"written": found}, part="written")
         return
     rows = [r for r in labelled_rows if r["fold"] == 0 or (r["fold"] in FOLD_NAMES["dev"] and r["source"] in TRAINABLE)]
     annotator = load_annotator(args.annotator)

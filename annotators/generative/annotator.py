@@ -107,9 +107,9 @@ class GenerativeAnnotator(Annotator):
 
         spec = name.removeprefix("generative:")
         engine_spec = parse_engine(spec)
-        protocol, wordings = trained_as(engine_spec.model)
+        protocol, wordings, shown = trained_as(engine_spec.model)
         if wordings and not {"prompt", "templates", "preset"} & options.keys():
-            options = {"protocol": protocol, "prompt": wordings[0], **options}
+            options = {"protocol": protocol, "prompt": wordings[0], **shown, **options}
         chosen = options_of(options)
         if chosen.together and engine_spec.kind == "transformers":
             raise ValueError("schema: the transformers engine has no JSON schemas; use vllm, openai or three-turn")
@@ -235,14 +235,15 @@ def _language(declared: str | None, answer: str, reference: str) -> str:
     return next(known, "en")
 
 
-def trained_as(model: str) -> tuple[Protocol, list[str]]:
-    """Protocol and wordings that a model was trained on, by the annotator.json that training wrote into its folder.
+def trained_as(model: str) -> tuple[Protocol, list[str], dict[str, Any]]:
+    """Protocol, wordings and what was shown (``window``, ``window_tokens``) when a model was trained, by the
+    annotator.json that training wrote into its folder.
 
     No wordings where there is no such file; ValueError where "prompts" in it is no list of names.
     """
     path = Path(model) / "annotator.json"
     if not path.is_file():
-        return "tagged", []
+        return "tagged", [], {}
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -250,7 +251,8 @@ def trained_as(model: str) -> tuple[Protocol, list[str]]:
     prompts = (found.get("prompts") or []) if isinstance(found, dict) else found
     if not (isinstance(found, dict) and isinstance(prompts, list) and all(isinstance(name, str) for name in prompts)):
         raise ValueError(f'{path}: expected {{"prompts": ["plain", …]}}, got {str(found)[:60]}; copy it again')
-    return found.get("protocol", "tagged"), prompts
+    shown = {key: found[key] for key in ("window", "window_tokens") if key in found}  # not of older releases
+    return found.get("protocol", "tagged"), prompts, shown
 
 
 @lru_cache(maxsize=64)  # asked for each sentence of an answer

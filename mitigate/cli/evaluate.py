@@ -241,7 +241,7 @@ def untrained_wording(name: str, protocol: Protocol | None = None) -> dict[str, 
     from annotators.generative.prompts import names_of
     from engines import parse_engine
 
-    own, trained = trained_as(parse_engine(engine_in(name) or "").model)
+    own, trained, _ = trained_as(parse_engine(engine_in(name) or "").model)
     protocol = protocol or own
     others = [prompt for prompt in names_of(protocol, "en") if prompt not in (trained or ["plain"])]
     if not others:

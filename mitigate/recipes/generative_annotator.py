@@ -123,7 +123,8 @@ def train(options: Settings, folder: RunFolder, to_train: Rows, to_watch: Rows) 
     fit(trainer, folder, training.early_stop)
     target = folder / ANNOTATOR
     save_merged(trainer, tokenizer, target)
-    settings = {"kind": "generative", "protocol": options.protocol, "prompts": options.prompts}
+    as_trained = options.model_dump(include={"protocol", "prompts", "window", "window_tokens"})
+    settings = {"kind": "generative", **as_trained}
     folder.write(f"{ANNOTATOR}/annotator.json", json.dumps(settings, indent=1) + "\n")
     return {
         "samples": len(rows), "too_long": long, **{f"samples_{task}": n for task, n in sorted(counts.items())},

@@ -137,6 +137,14 @@ def test_trained_models_are_asked_in_their_wording(tmp_path: Path, monkeypatch: 
     settings.write_text('{"protocol": "three-turn", "prompts": ["brief"]}')
     for options, protocol in (({}, "three-turn"), ({"protocol": "tagged"}, "tagged"), ({"prompt": "rules"}, "tagged")):
         assert load_annotator(name, **options).options.protocol == protocol  # type: ignore[arg-type,attr-defined]
+    settings.write_text('{"prompts": ["brief"], "window": "whole", "window_tokens": 200}')
+    for options, shown in (
+        ({}, ("whole", 200)),
+        ({"window": "answer"}, ("answer", 200)),
+        ({"prompt": "rules"}, ("sentence", None)),
+    ):
+        asked = load_annotator(name, **options).options  # type: ignore[arg-type,attr-defined]
+        assert (asked.window, asked.window_tokens) == shown  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

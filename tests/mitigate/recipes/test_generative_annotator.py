@@ -52,7 +52,8 @@ def test_training_learns_and_saves_the_annotator(tmp_path):
     base = load_file(tmp_path / "base" / "model.safetensors")
     assert max(float((moved[k] - v).abs().max()) for k, v in base.items()) > 1e-3
     settings = json.loads((tmp_path / "whole" / "annotator" / "annotator.json").read_text())
-    assert settings == {"kind": "generative", "protocol": "tagged", "prompts": ["brief"]}
+    asked = {"protocol": "tagged", "prompts": ["brief"], "window": "sentence", "window_tokens": None}
+    assert settings == {"kind": "generative", **asked}
 
     from transformers import AutoTokenizer
 
