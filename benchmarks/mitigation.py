@@ -175,7 +175,7 @@ def main() -> None:
     args = made.parse_args()
     if args.engine:
         rows = taught(args.data, english_encoder(), args.engine, 200)
-        shown = [r for r in rows if re.search("FEWL's −|true − random: [sm]", r["what"])]
+        shown = [r for r in rows if re.search("FEWL's demonstrations −|true demonstrations − random: [sm]", r["what"])]
         save("mitigation", "mitigation", shown, tables={"all": rows}, part="icl")
         return
     if args.sft:

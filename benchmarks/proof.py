@@ -244,8 +244,9 @@ def of_arms(rows: Sequence[Row]) -> list[Row]:
     out = []
     for one in (r for r in rows if r["what"].endswith(": hallucinated by blind labels")):
         arm = one["what"].partition(": ")[0]
-        copied = f"{arm} − base: copied" if f"{arm} − base: copied" in own else f"{arm}: copied an answer"
-        others = (f"{arm}: true specifics an answer by blind labels", "true specifics"), (copied, "copied")
+        differs = f"{arm} − base: copied" in own
+        copied = (f"{arm} − base: copied", "copied − base") if differs else (f"{arm}: copied an answer", "copied")
+        others = (f"{arm}: true specifics an answer by blind labels", "true specifics"), copied
         parts = [own[one["what"]], *(f"{name} {own[what]}" for what, name in others)]
         out.append({"what": f"{arm}, by blind labels", "n": one["n"], "value": "; ".join(parts)})
     return out

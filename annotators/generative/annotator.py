@@ -108,7 +108,7 @@ class GenerativeAnnotator(Annotator):
         spec = name.removeprefix("generative:")
         engine_spec = parse_engine(spec)
         protocol, wordings, shown = trained_as(engine_spec.model)
-        if wordings and not {"prompt", "templates", "preset"} & options.keys():
+        if wordings and not {"templates", "preset"} & options.keys():
             options = {"protocol": protocol, "prompt": wordings[0], **shown, **options}
         chosen = options_of(options)
         if chosen.together and engine_spec.kind == "transformers":

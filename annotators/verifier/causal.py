@@ -83,7 +83,8 @@ class CausalAnnotator(Annotator):
         if dtype not in ("auto", "float32", "bfloat16"):
             raise ValueError(f"dtype: expected 'auto', 'float32' or 'bfloat16', got {dtype!r}")
         where = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        half = dtype == "bfloat16" or (dtype == "auto" and (where.startswith("cuda") or cpu_has_bfloat16()))
+        has_half = where.startswith("cuda") or (where == "cpu" and cpu_has_bfloat16())
+        half = dtype == "bfloat16" or (dtype == "auto" and has_half)
         folder = _local_folder(name)
         languages, saved_tokens = _read_settings(folder)
         model = load_classifier(str(folder), dtype=torch.bfloat16 if half else torch.float32)
@@ -164,9 +165,8 @@ class CausalAnnotator(Annotator):
         pad, side = self.tokenizer.pad_token_id, self.tokenizer.padding_side
         out: list[np.ndarray] = [np.zeros((0, len(LABELS)))] * len(rows)
         with torch.inference_mode():
-            for numbers, _ in batches([len(row.ids) for row in rows], budget, self.max_tokens):
-                batch = collate([rows[n].ids for n in numbers], pad if pad is not None else 0, side)
-                width = batch["input_ids"].shape[1]
+            for numbers, width in batches([len(row.ids) for row in rows], budget, self.max_tokens):
+                batch = collate([rows[n].ids for n in numbers], pad if pad is not None else 0, side, width=width)
                 logits_BTC = token_logits(self.model, {k: v.to(device) for k, v in batch.items()})
                 for b, n in enumerate(numbers):
                     shift = width - len(rows[n].ids) if side == "left" else 0
@@ -425,20 +425,24 @@ def control_ids(tokenizer: PreTrainedTokenizerBase) -> tuple[tuple[int, ...], tu
 
 
 def collate(
-    rows: Sequence[Sequence[int]], pad: int, side: str, labels: Sequence[Mapping[int, int]] | None = None
-) -> dict[str, Tensor]:
-    """Rows of token ids padded to one length on a side, "left" or "right"; (B, T) each.
+    rows: Sequence[Sequence[int]], pad: int, side: str, labels: Sequence[Mapping[int, int]] | None = None,
+    width: int = 0,
+) -> dict[str, Tensor]:  # fmt: skip
+    """Rows of token ids padded to one length, at least ``width``, on a side, "left" or "right"; (B, T) each.
 
     ``labels`` are {position: class} for each row; every other token gets IGNORED. On the left, position ids count real
     tokens, so that a model with learned positions reads both sides alike.
     """
     import torch
+    from torch.nn.functional import pad as pad_to
     from torch.nn.utils.rnn import pad_sequence
 
     def padded(rows: Iterable[Sequence[int]], value: int) -> Tensor:
-        return pad_sequence(
+        batch = pad_sequence(
             [torch.tensor(row) for row in rows], batch_first=True, padding_value=value, padding_side=side
         )
+        more = max(0, width - batch.shape[1])
+        return pad_to(batch, (more, 0) if side == "left" else (0, more), value=value)
 
     mask_BT = padded([[1] * len(row) for row in rows], 0)
     batch = {"input_ids": padded(rows, pad), "attention_mask": mask_BT}

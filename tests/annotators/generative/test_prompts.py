@@ -135,13 +135,17 @@ def test_trained_models_are_asked_in_their_wording(tmp_path: Path, monkeypatch: 
         chooser = load_annotator(name, **options).options.chooser  # type: ignore[arg-type,attr-defined]
         assert chooser("en", "r", "q")[0].name == wording
     settings.write_text('{"protocol": "three-turn", "prompts": ["brief"]}')
-    for options, protocol in (({}, "three-turn"), ({"protocol": "tagged"}, "tagged"), ({"prompt": "rules"}, "tagged")):
+    for options, protocol in (
+        ({}, "three-turn"),
+        ({"protocol": "tagged"}, "tagged"),
+        ({"prompt": "rules"}, "three-turn"),
+    ):
         assert load_annotator(name, **options).options.protocol == protocol  # type: ignore[arg-type,attr-defined]
     settings.write_text('{"prompts": ["brief"], "window": "whole", "window_tokens": 200}')
     for options, shown in (
         ({}, ("whole", 200)),
         ({"window": "answer"}, ("answer", 200)),
-        ({"prompt": "rules"}, ("sentence", None)),
+        ({"prompt": "rules"}, ("whole", 200)),
     ):
         asked = load_annotator(name, **options).options  # type: ignore[arg-type,attr-defined]
         assert (asked.window, asked.window_tokens) == shown  # type: ignore[attr-defined]
