@@ -180,7 +180,7 @@ def main() -> None:
         return
     if args.sft:
         rows = tuned(args.data, english_encoder(), args.sft)
-        pattern = "FEWL's answers( to| − random: m)|(no|FEWL's|others|true) answers − random: s"
+        pattern = "FEWL's answers( to| − random: m)|(FEWL's|others|true) answers − random: s"
         shown = [r for r in rows if re.search(pattern, r["what"])]
         save("mitigation", "mitigation", shown, tables={"all": rows}, part="label_free_sft")
         return
