@@ -511,9 +511,9 @@ class Reference:
 
         The share of its distinct words that stand in this order in the three sentences of the reference that are most
         like it (BM25), mean of content words and of all words; of all words alone where it has fewer than four content
-        words. More where a sentence of the reference with four content words or more stands in it, 85 % or more, in
-        this order or its end before its beginning. So neither left-out words nor added ones, neither other function
-        words nor two parts exchanged, make a copy one's own.
+        words. More where a sentence of the reference with four content words or more stands in it, 85 % or more; or its
+        end before its beginning, where it makes up half of the content words. So neither left-out words nor added ones,
+        neither other function words nor two parts exchanged, make a copy one's own.
 
         Source: longest common subsequence, as ROUGE-L's precision and recall (Lin 2004 §3.2); extractive fragments
         (Grusky et al. 2018, "Newsroom", §4.1) have to be unbroken and are evaded by a word put between.
@@ -522,13 +522,18 @@ class Reference:
         if not kept or self._like is None:
             return 0.0
         place = int(self._like.scores([kept])[0].argmax())
-        common, turned = common_subsequence(kept), common_subsequence(kept * 2)
+        common = common_subsequence(kept)
         like_kept, like_every = self._windows[place]
         share = common_subsequence(every)(like_every) / len(every)
         if len(kept) >= LONG:
             share = (share + common(like_kept) / len(kept)) / 2
         rows = [row for row, _ in self._stems[place : place + WINDOW] if len(row) >= LONG]
-        return max([share, *(whole for row in rows if (whole := turned(row) / len(row)) >= WHOLE)])
+        found = [common(row) / len(row) for row in rows]
+        turned = [row for row in rows if 2 * len(row) >= len(kept)]
+        if turned:
+            orders = [common_subsequence(kept[i:] + kept[:i]) for i in range(1, len(kept))]
+            found += [max((common(row) for common in orders), default=0) / len(row) for row in turned]
+        return max([share, *(whole for whole in found if whole >= WHOLE)])
 
 
 @lru_cache(maxsize=1024)

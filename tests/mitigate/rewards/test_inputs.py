@@ -154,6 +154,15 @@ def test_density_by_hand(sentence, density):
     assert Reference("").density(sentence) == 0.0
 
 
+def test_words_of_the_reference_in_an_order_of_ones_own_are_no_copy():
+    reference = Reference("Ada Finch was a Scottish engineer. The old bridge crosses the river Tern at Wexley.")
+    own = "The Scottish engineer Ada Finch designed the bridge across the river Tern, which carried its first traffic."
+    assert reference.density(own) < 0.6  # four words of it are the first sentence, turned
+    assert reference.density("Bridge of a river, Wexley: an old crossing, the Tern.") < 0.85  # two runs, interleaved
+    chinese = Reference("他是医生。他出生在伦敦。")
+    assert chinese.density("作为医生，他是伦敦一家大医院最早的三位创始人之一，后来在巴黎去世。") < 0.3
+
+
 def test_density_of_chinese_counts_characters():
     reference = Reference("这座桥于一九三一年建成，全长四百一十二米。")
     assert reference.density("这座桥于一九三一年建成。") == 1.0
