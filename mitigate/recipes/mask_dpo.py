@@ -176,15 +176,14 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
     from transformers import AutoTokenizer
     from trl import DPOTrainer
 
-    from mitigate.recipes.trainer import fit_and_save, lora_config
+    from mitigate.recipes.trainer import fit_and_save, starting_point
     from mitigate.rl.dpo import MaskDPOCollator
 
-    model = locate(options.model)
-    tokenizer: Any = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
+    tokenizer: Any = AutoTokenizer.from_pretrained(locate(options.model), trust_remote_code=False)
     args, loss = arguments(options, folder.path), options.trainer.loss
     trainer = DPOTrainer(
-        model, args=args, train_dataset=Dataset.from_list(folder.rows(PAIRS)), processing_class=tokenizer,
+        **starting_point(options.model, options.lora, args), processing_class=tokenizer,
+        train_dataset=Dataset.from_list(folder.rows(PAIRS)),
         data_collator=None if loss == "plain" else MaskDPOCollator(tokenizer, args, loss),
-        peft_config=lora_config(options.lora),
     )  # fmt: skip
     fit_and_save(trainer, folder)

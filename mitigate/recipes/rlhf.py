@@ -117,23 +117,22 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
     from transformers import AutoTokenizer
 
     from engines.transformers_engine import decode_quickly
-    from mitigate.recipes.trainer import fit_and_save, lora_config
+    from mitigate.recipes.trainer import fit_and_save, starting_point
     from mitigate.rl.control import Control
     from mitigate.rl.grpo import SentenceGRPOTrainer, SharedPromptTrainer
 
     chosen = options.trainer
-    model = locate(options.model)
-    tokenizer: Any = AutoTokenizer.from_pretrained(model, padding_side="left", trust_remote_code=False)
-    args = arguments(options, folder.path)
+    where = locate(options.model)
+    tokenizer: Any = AutoTokenizer.from_pretrained(where, padding_side="left", trust_remote_code=False)
     asked = [questions.train[i % len(questions.train)] for i in range(chosen.steps * chosen.prompts)]
-    common: dict[str, Any] = {"args": args, "train_dataset": Dataset.from_list(asked), "processing_class": tokenizer}
-    common["peft_config"] = lora_config(options.lora)
-    functions = rewards(options, tokenizer)
+    common = starting_point(options.model, options.lora, arguments(options, folder.path))
+    common |= {"reward_funcs": rewards(options, tokenizer), "train_dataset": Dataset.from_list(asked)}
+    common["processing_class"] = tokenizer
     if chosen.credit == "sequence":
-        trainer = SharedPromptTrainer(model, functions, **common)
+        trainer = SharedPromptTrainer(**common)
     else:
         credit = Credit(**{field.name: getattr(chosen, field.name) for field in fields(Credit)})
-        trainer = SentenceGRPOTrainer(model, functions, credit=credit, **common)
+        trainer = SentenceGRPOTrainer(**common, credit=credit)
     trainer.share_prompts = chosen.share_prompts
     decode_quickly(trainer.model)
     if chosen.kl_target or chosen.judge_every:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from engines.checkpoint import locate, own_code
 from engines.embedding import cpu_has_bfloat16
-from mitigate.io import UsageError, progress
+from mitigate.io import UsageError, progress, usage
 from mitigate.recipes.folder import RunFolder
 from mitigate.recipes.options import Base, LmTraining, Lora, Training
 
@@ -107,6 +107,23 @@ def lora_config(lora: Lora | None, task: Literal["TOKEN_CLS", "CAUSAL_LM"] = "CA
     return LoraConfig(
         task_type=task, r=lora.rank, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=targets
     )
+
+
+def starting_point(name: str, lora: Lora | None, args: Any) -> dict[str, Any]:
+    """What TRL's trainers take as ``model``, ``args`` and ``peft_config`` to train the model ``name``.
+
+    A folder with an adapter alone, as an earlier run left it, is loaded on its base and trained further, and KL is
+    measured from where it stood; ``lora`` is for models that have none yet.
+    """
+    where = locate(name)
+    if not (Path(where) / "adapter_config.json").is_file():
+        return {"model": where, "args": args, "peft_config": lora_config(lora)}
+    from peft import AutoPeftModelForCausalLM
+
+    loading, args.model_init_kwargs = args.model_init_kwargs, None  # TRL would say that it leaves them out
+    with usage(f"model {name}: ", (OSError, ValueError)):
+        model = AutoPeftModelForCausalLM.from_pretrained(where, is_trainable=True, **loading)
+    return {"model": model, "args": args, "peft_config": None}
 
 
 def load_lm(name: str, training: LmTraining) -> tuple[Any, Any]:

@@ -131,6 +131,32 @@ def test_interrupted_run_resumes_to_the_same_weights(whole, work, capsys):
     assert answers[0] == answers[1]
 
 
+@pytest.mark.parametrize("second", ["rlhf", "mask-dpo"])
+def test_an_adapter_is_trained_further(work, second):
+    """A run goes on from the adapter of another: its first answers are the other's last, and KL begins at none."""
+    first, again = work / f"adapter-{second}", work / f"again-{second}"
+    lora = {"rank": 2, "alpha": 64}  # moves the policy far in two steps
+    options = {**GRPO, "lora": lora, "trainer": {**GRPO["trainer"], "steps": 2, "learning_rate": 0.05}}
+    assert mitigate("run", str(recipe(work, options)), "--output", str(first)) == 0
+    options = {**(options if second == "rlhf" else DPO), "lora": {"rank": 7}, "model": str(first / "model")}
+    assert mitigate("run", str(recipe(work, options)), "--output", str(again)) == 0
+    ended, began = (
+        [row["answer"] for row in read_rows(folder / "samples.jsonl") if row["when"] == when]
+        for folder, when in ((first, "after"), (again, "before"))
+    )
+    assert began == ended
+    metrics = next(read_rows(again / "metrics.jsonl"))
+    if second == "rlhf":
+        assert metrics["kl"] == pytest.approx(0, abs=1e-6)
+    else:
+        assert metrics["rewards/margins"] == pytest.approx(0, abs=1e-6)
+    adapter = json.loads((again / "model" / "adapter_config.json").read_text())
+    assert adapter["r"] == 2  # of the adapter that was trained on, not of the recipe
+    assert (first / "model" / "adapter_model.safetensors").read_bytes() != (
+        again / "model" / "adapter_model.safetensors"
+    ).read_bytes()
+
+
 @pytest.fixture(scope="module")
 def dpo(work: Path) -> Path:
     """A Mask-DPO run that nobody disturbed."""
