@@ -42,8 +42,8 @@ UNLIKE = 0.2  # stems that two sentences may share (Jaccard), so that one is no 
 
 @dataclass(frozen=True)
 class Example:
-    """A sentence to judge: texts, target (TARGET), unsupported spans (None: not known which), source, weight, and the
-    case within which examples are ranked ("" for none).
+    """A sentence to judge: texts, target (TARGET), unsupported spans (None: not known which), source, weight, the case
+    within which examples are ranked ("" for none), and a teacher's probabilities in the order of LABELS.
     """
 
     question: str
@@ -54,6 +54,7 @@ class Example:
     source: str
     weight: float = 1.0
     case: str = ""
+    taught: tuple[float, ...] | None = None
 
 
 def read_rows(data: Path) -> list[dict[str, Any]]:
@@ -80,7 +81,8 @@ def read_examples(path: Path) -> list[Example]:
     for line in path.read_text(encoding="utf-8").splitlines():
         fields = json.loads(line)
         spans = None if fields["spans"] is None else tuple((a, b) for a, b in fields["spans"])
-        out.append(Example(**{**fields, "passages": tuple(fields["passages"]), "spans": spans}))
+        taught = fields.get("taught") and tuple(fields["taught"])
+        out.append(Example(**{**fields, "passages": tuple(fields["passages"]), "spans": spans, "taught": taught}))
     return out
 
 

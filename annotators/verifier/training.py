@@ -3,10 +3,13 @@
     1. pairs.jsonl, pairs/      labelled pairs of evidence and claim: what follows from a text and what does not
     2. edits.jsonl              sentences of documents and people's supported ones, reworded, half of them made false
     3. labels.jsonl, labels/    human labels, with edits and some of the pairs mixed in, so that both stay learned
+    4. taught/                  what a teacher, another verifier, says of labelled, edited and paired sentences
 
 ``mitigate train annotators/embedded`` runs it. Folds 2 to 4 train, fold 1 chooses, fold 0 is not read beyond its fold
 number; pairs that share a text with folds 0 and 1 are left out. Three losses: of the verdict, of the order within a
-case (the same claim, with and without support), and of the tokens where it is known which of them lack support.
+case (the same claim, with and without support), and of the tokens where it is known which of them lack support. What a
+teacher says takes the place of the first two (Hinton et al. 2015, section 2, at a temperature of 1); the weights are
+then the mean of those before and after it, which judge better than either (Wortsman et al. 2022, section 3).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, count, islice
 from pathlib import Path
 from random import Random
@@ -25,10 +29,11 @@ import numpy as np
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, log_softmax, logsigmoid, softplus
 
+from annotators import load_annotator
 from annotators.evaluation.splits import FOLD_NAMES, group_rows
 from annotators.operating import equal_weights, fit_calibration
 from annotators.text.normalise import clean_text
-from annotators.verifier.annotator import EVIDENCE_TOKENS, DiscriminativeAnnotator, unjudgeable
+from annotators.verifier.annotator import EVIDENCE_TOKENS, SHIPPED, DiscriminativeAnnotator, unjudgeable
 from annotators.verifier.data import (
     NO_FACT,
     PAIR_SHARES,
@@ -44,7 +49,7 @@ from annotators.verifier.data import (
     windows,
     write_examples,
 )  # fmt: skip
-from annotators.verifier.model import MINILM, Input, Verifier
+from annotators.verifier.model import MINILM, Input, Verifier, probabilities
 from annotators.verifier.synthetic import Maker, Substitutes, proper, talk
 
 log = logging.getLogger(__name__)
@@ -57,6 +62,8 @@ TOKEN_WEIGHT, POSITIVE_TOKEN = 0.5, 3.0
 """Weight of the token head's loss, and in it of unsupported tokens, which are few."""
 RANK_WEIGHT, MARGIN = 0.5, 1.0
 LARGEST, POOL = 4, 2000  # rows of a case that stay together; groups that are sorted by length at once
+TAUGHT_EDITS, TAUGHT_PAIRS = 16_000, 8_000  # among what a teacher is asked about
+PART = 512  # sentences that a teacher judges between two files
 MAX_PASSAGES = 150  # passages of a document that edited sentences are made from
 EDIT_TOKENS = 128  # evidence beside an edited sentence
 CHECKPOINT_STEPS = 100
@@ -71,7 +78,7 @@ class Settings:
     rates are the highest of each stage; ``edited`` and ``replayed`` are the edits and pairs that are mixed into the
     human labels; a step reads ``tokens`` tokens; ``languages`` are the codes of what is learned and will be
     judged, None for any; ``evidence_tokens`` of a reference stand beside a labelled sentence, and beside one that is
-    judged.
+    judged. ``teacher`` names an embedded annotator whose probabilities are learned last, on ``taught`` examples.
     """
 
     data: Path
@@ -90,6 +97,10 @@ class Settings:
     tokens: int = 4096
     languages: tuple[str, ...] | None = ("en",)
     evidence_tokens: int = EVIDENCE_TOKENS
+    teacher: str | None = None
+    taught: int = 23_040
+    taught_rate: float = 1e-4
+    taught_epochs: float = 3.0
 
 
 def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
@@ -104,6 +115,7 @@ def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
             f"expected labelled sentences to learn below {settings.data}, found none that are of the sources "
             f"{', '.join(settings.sources)} and can be judged with languages {settings.languages}; name others"
         )
+    teacher = None if settings.teacher is None else teacher_of(settings.teacher)
     work.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(settings.seed)
     verifier = Verifier(settings.base, layers=settings.layers, lora=settings.lora)
@@ -124,6 +136,16 @@ def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
         verifier, mixed, work / "labels", epochs=1.0, rate=settings.label_rate, tokens=settings.tokens,
         seed=settings.seed,
     )  # fmt: skip
+    if teacher is not None:
+        before = {name: p.detach().clone() for name, p in verifier.network.named_parameters() if p.requires_grad}
+        taught = taught_examples(teacher, settings, train, learned, work / "taught")
+        train_stage(
+            verifier, taught, work / "taught", epochs=settings.taught_epochs, rate=settings.taught_rate,
+            tokens=settings.tokens, seed=settings.seed + 1,
+        )  # fmt: skip
+        for name, parameter in verifier.network.named_parameters():
+            if parameter.requires_grad:
+                parameter.data.lerp_(before[name], 0.5)
     annotator = DiscriminativeAnnotator(
         as_stored(verifier), languages=settings.languages, evidence_tokens=settings.evidence_tokens
     )
@@ -149,6 +171,37 @@ def with_operating_point(annotator: DiscriminativeAnnotator, rows: Sequence[Row]
 def as_stored(verifier: Verifier) -> Verifier:
     """The verifier as it is loaded from what is stored of it, ready to judge."""
     return Verifier(verifier.base, verifier.packed(), layers=verifier.layers, lora=verifier.lora)
+
+
+def teacher_of(name: str) -> DiscriminativeAnnotator:
+    """The annotator that teaches; ValueError where it is of another kind, or another one in its place."""
+    teacher = load_annotator(name)
+    if not isinstance(teacher, DiscriminativeAnnotator) or (name in SHIPPED and teacher.name != name):
+        raise ValueError(f"teacher: expected an embedded annotator or the folder of one, {name} is {teacher.name}")
+    return teacher
+
+
+def taught_examples(
+    teacher: DiscriminativeAnnotator, settings: Settings, rows: Sequence[Row], pairs: Sequence[Example], folder: Path
+) -> list[Example]:
+    """Labelled, edited and paired examples with the teacher's probabilities, judged and written part by part."""
+    verifier, budget = teacher.verifier, teacher.evidence_tokens
+    english = [row for row in rows if language(row) == "en"]
+    pool = [
+        *labelled_examples(rows, verifier.tokenize, budget),
+        *edited_examples(english, replace(settings, edited=TAUGHT_EDITS), verifier),
+        *mixture((), (), pairs, replace(settings, replayed=TAUGHT_PAIRS)),
+    ]
+    chosen = sorted(np.random.default_rng(settings.seed).permutation(len(pool))[: settings.taught].tolist())
+    folder.mkdir(exist_ok=True)
+
+    def judged(numbers: Sequence[int]) -> list[Example]:
+        part = [pool[i] for i in numbers]
+        logits, _ = verifier([(e.question, e.sentence, e.passages) for e in part])
+        return [replace(e, taught=tuple(p)) for e, p in zip(part, probabilities(logits).tolist(), strict=True)]
+
+    parts = {f"{at:06d}.jsonl": chosen[at : at + PART] for at in range(0, len(chosen), PART)}
+    return [e for name, numbers in parts.items() for e in kept(folder / name, partial(judged, numbers))]
 
 
 def kept(path: Path, make: Callable[[], list[Example]]) -> list[Example]:
@@ -241,6 +294,16 @@ def verdict_loss(logits_B4: torch.Tensor, target_B: torch.Tensor, weight_B: torc
     return -((of_target + none) * weight_B).sum() / weight_B.sum().clamp(min=1e-9)
 
 
+def taught_loss(logits_B4: torch.Tensor, taught_B4: torch.Tensor, weight_B: torch.Tensor) -> torch.Tensor:
+    """Σ w · H(teacher, P) / Σ w with the cross-entropy H of the three verdicts, given that there is a fact, and of "no
+    fact"; ``taught_B4`` are the teacher's probabilities (``model.probabilities``)."""
+    none = taught_B4[:, 3]
+    verdict_B3 = taught_B4[:, :3] / taught_B4[:, :3].sum(1, keepdim=True).clamp(min=1e-9)
+    of_verdict = (verdict_B3 * log_softmax(logits_B4[:, :3], -1)).sum(1)
+    of_none = none * logsigmoid(logits_B4[:, 3]) + (1 - none) * logsigmoid(-logits_B4[:, 3])
+    return -((of_verdict + of_none) * weight_B).sum() / weight_B.sum().clamp(min=1e-9)
+
+
 def rank_loss(logits_B4: torch.Tensor, target_B: torch.Tensor, cases: Sequence[str]) -> torch.Tensor:
     """The mean of softplus(MARGIN − (s_i − s_j)) over pairs of one case with i supported and j not; 0 without one.
 
@@ -312,8 +375,12 @@ def loss_of(verifier: Verifier, inputs: Sequence[Input], examples: Sequence[Exam
         label_B4, token_BT = verifier.network(**batch)
     target_B = torch.tensor([example.target for example in examples], device=device)
     weight_B = torch.tensor([example.weight for example in examples], device=device)
-    loss = verdict_loss(label_B4, target_B, weight_B)
-    loss = loss + RANK_WEIGHT * rank_loss(label_B4, target_B, [example.case for example in examples])
+    taught = [example.taught for example in examples if example.taught is not None]
+    if taught:  # all of a stage are
+        loss = taught_loss(label_B4, torch.tensor(taught, device=device), weight_B)
+    else:
+        loss = verdict_loss(label_B4, target_B, weight_B)
+        loss = loss + RANK_WEIGHT * rank_loss(label_B4, target_B, [example.case for example in examples])
     wanted = torch.full(token_BT.shape, -1.0)
     for row, (read, example) in enumerate(zip(inputs, examples, strict=True)):
         wanted[row, read.first : read.first + len(read.offsets)] = torch.from_numpy(token_targets(read, example))

@@ -8,6 +8,7 @@ language model can be the base. The run folder gets the stages' results (`work/`
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -27,6 +28,13 @@ class Stage(Section):
     epochs: float = Field(gt=0)
 
 
+class Taught(Stage):
+    """The stage in which another annotator teaches."""
+
+    teacher: str = Field(description="an embedded annotator or its folder")
+    examples: int = Field(default=23_040, ge=1, description="labelled, edited and paired sentences that it judges")
+
+
 class Options(Recipe):
     task: Literal["embedded-annotator"]
     data: Path = Field(description="folder with sentences/, binary/, pairs/ and documents/, JSON Lines")
@@ -37,6 +45,7 @@ class Options(Recipe):
     lora: int | None = Field(default=None, ge=1, description="rank of LoRA; null: all weights are trained")
     pairs: Stage = Stage(rate=1.5e-4, epochs=1.0)
     labels: Stage = Stage(rate=8e-5, epochs=2.0)
+    taught: Taught | None = Field(default=None, description="null: no teacher")
     edited: int = Field(default=9_000, ge=0, description="edited sentences among the labels")
     replayed: int = Field(default=6_000, ge=0, description="pairs among the labels")
     tokens: int = Field(default=4096, ge=512, description="of a step")
@@ -85,6 +94,11 @@ def run(options: Options, folder: RunFolder) -> None:
         options.edited, options.replayed, options.tokens,
         None if options.languages is None else tuple(options.languages), options.evidence_tokens,
     )  # fmt: skip
+    if (taught := options.taught) is not None:
+        settings = replace(
+            settings, teacher=taught.teacher, taught=taught.examples, taught_rate=taught.rate,
+            taught_epochs=taught.epochs,
+        )  # fmt: skip
     try:
         annotator = train_annotator(settings, folder / "work")
     except ValueError as error:

@@ -113,16 +113,22 @@ def starting_point(name: str, lora: Lora | None, args: Any) -> dict[str, Any]:
     """What TRL's trainers take as ``model``, ``args`` and ``peft_config`` to train the model ``name``.
 
     A folder with an adapter alone, as an earlier run left it, is loaded on its base and trained further, and KL is
-    measured from where it stood; ``lora`` is for models that have none yet.
+    measured from where it stood; ``lora`` is for models that have none yet. UsageError where it can't be loaded.
     """
     where = locate(name)
     if not (Path(where) / "adapter_config.json").is_file():
         return {"model": where, "args": args, "peft_config": lora_config(lora)}
     from peft import AutoPeftModelForCausalLM
 
-    loading, args.model_init_kwargs = args.model_init_kwargs, None  # TRL would say that it leaves them out
+    if not (Path(where) / "adapter_model.safetensors").is_file():
+        raise UsageError(f"model {name}: expected adapter_model.safetensors beside adapter_config.json, there is none")
+    safe = ("use_safetensors", "trust_remote_code")
+    loading = {key: value for key, value in args.model_init_kwargs.items() if key not in safe}
+    args.model_init_kwargs = None  # TRL would say that it leaves them out
     with usage(f"model {name}: ", (OSError, ValueError)):
-        model = AutoPeftModelForCausalLM.from_pretrained(where, is_trainable=True, **loading)
+        model = AutoPeftModelForCausalLM.from_pretrained(
+            where, is_trainable=True, use_safetensors=True, trust_remote_code=False, **loading
+        )
     return {"model": model, "args": args, "peft_config": None}
 
 

@@ -2,12 +2,14 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from annotators import LABELS, load_annotator
 from annotators.verifier import training
@@ -20,6 +22,7 @@ from mitigate.recipes.config import load_recipe, read_yaml, recipes_folder
 from mitigate.recipes.embedded_annotator import Options, check, run
 from mitigate.recipes.folder import RunFolder
 from tests.helpers.jsonl import write_rows
+from tests.helpers.standin import ExactAnnotator
 from tests.helpers.tiny_models import save_tiny_bert
 
 
@@ -212,7 +215,7 @@ def test_a_run_writes_an_annotator_and_goes_on(tmp_path: Path) -> None:
     recipe = {
         **read_yaml(recipes_folder() / "annotators" / "embedded-fast.yaml"), "data": str(tmp_path / "data"),
         "sources": ["made"], "pair_sources": ["fever"], "base": base, "edited": 20, "replayed": 4, "tokens": 1024,
-        "evidence_tokens": 20,
+        "evidence_tokens": 20, "taught": None,
     }  # fmt: skip
     run(Options.model_validate(recipe), RunFolder(tmp_path))  # the same settings: it only writes the annotator
     loaded = load_annotator(str(tmp_path / "annotator"))
@@ -246,3 +249,54 @@ def test_what_cannot_be_trained_is_named(tmp_path: Path) -> None:
         run(Options.model_validate({**given, "sources": ["made up"]}), RunFolder(tmp_path))
     with pytest.raises(UsageError, match="unknown key 'sead'; did you mean 'seed'"):
         load_recipe("annotators/embedded", ["sead=1"])
+
+
+def test_taught_loss_by_hand() -> None:
+    # P: 1/2, 1/4, 1/4 of what is stated, P(no fact) 1/4; the teacher says 0.6, 0.2, 0 and 0.2
+    logits = torch.tensor([[math.log(2), 0.0, 0.0, math.log(1 / 3)]])
+    loss = training.taught_loss(logits, torch.tensor([[0.6, 0.2, 0.0, 0.2]]), torch.ones(1))
+    verdict = -(0.75 * math.log(1 / 2) + 0.25 * math.log(1 / 4))
+    none = -(0.2 * math.log(1 / 4) + 0.8 * math.log(3 / 4))
+    assert float(loss) == pytest.approx(verdict + none, abs=1e-5)
+
+
+def test_a_teacher_is_learned_and_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels say one thing and the teacher the contrary: what is learned lies between; a second run asks nothing."""
+    base = save_tiny_bert(tmp_path / "base", 16)
+    write_data(tmp_path / "data")
+    settings = Settings(tmp_path / "data", ("made",), ("fever",), base=base, edited=20, replayed=4, tokens=1024)
+    plain = train_annotator(settings, tmp_path / "plain")
+
+    def contrary(verifier: Verifier, texts: Any) -> tuple[np.ndarray, list[Any]]:
+        asked.append(len(texts))
+        return np.tile([-4.0, 4.0, -4.0, -4.0], (len(texts), 1)), [()] * len(texts)
+
+    asked: list[int] = []
+    plain.save_pretrained(tmp_path / "teacher")
+    monkeypatch.setattr(training, "PART", 16)
+    taught = replace(settings, teacher=str(tmp_path / "teacher"), taught=40, taught_rate=3e-2, taught_epochs=8.0)
+    row = {"reference": REFERENCE, "sentence": "It is 134 metres long."}
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "with_operating_point", lambda annotator, _: annotator)  # which asks, too
+        patch.setattr(Verifier, "__call__", contrary)
+        annotator = train_annotator(taught, tmp_path / "work")
+        assert asked == [16, 16, 8]
+        (tmp_path / "work" / "taught" / "state.safetensors").unlink()  # as killed before its first checkpoint
+        again = train_annotator(taught, tmp_path / "work")
+        assert asked == [16, 16, 8]
+    assert again.fingerprint == annotator.fingerprint
+    before, after = (one.calibrated(None).predict([row])[0].scores for one in (plain, annotator))
+    assert before is not None
+    assert after is not None
+    assert after["contradictory"] > before["contradictory"] + 0.2
+    ends = {n: p for n, p in load_file(tmp_path / "work" / "taught" / "state.safetensors").items() if "label.w" in n}
+    stored = plain.verifier.packed()["label.weight"].float(), annotator.verifier.packed()["label.weight"].float()
+    assert torch.allclose(stored[1], (stored[0] + ends["model.label.weight"]) / 2, atol=1e-3)
+
+
+def test_another_annotator_does_not_teach(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = load_annotator("embedded-fast")  # what is loaded where the base of `embedded` cannot be fetched
+    for found, name in ((ExactAnnotator(), ExactAnnotator.name), (fast, "embedded-fast")):
+        monkeypatch.setattr(training, "load_annotator", lambda _, found=found: found)
+        with pytest.raises(ValueError, match=rf"^teacher: expected .* of one, embedded is {name}$"):
+            training.teacher_of("embedded")
