@@ -204,18 +204,20 @@ def fit(trainer: Any, folder: RunFolder, early_stop: int | None = None) -> None:
 def scoring_replies_alone() -> Iterator[None]:
     """TRL's language-model heads score no token of a prompt on a CPU either.
 
-    Elsewhere than on Triton's devices TRL scores prompts too, since some compilers dislike shapes that change, and
-    then leaves them out. That took two fifths of SmolLM2's time with prompts nine times as long as the replies.
+    Elsewhere than on Triton's devices TRL scores prompts too and then leaves them out, since compilers such as Neuron's
+    begin anew for each number of tokens. That took two fifths of SmolLM2's time with prompts nine times as long as the
+    replies. oneDNN also makes a kernel for each new number, in bfloat16 with some 2 MiB, but in half a millisecond.
     """
-    if (utils := sys.modules.get("trl.trainer.utils")) is None:  # no trainer of TRL
+    utils: Any = sys.modules.get("trl.trainer.utils")
+    original = getattr(utils, "_use_triton", None)
+    if original is None:  # no trainer of TRL, or a TRL that decides elsewhere
         yield
         return
-    original = utils._use_triton
-    utils._use_triton = lambda device: device.type == "cpu" or original(device)  # type: ignore[attr-defined]
+    utils._use_triton = lambda device: device.type == "cpu" or original(device)
     try:
         yield
     finally:
-        utils._use_triton = original  # type: ignore[attr-defined]
+        utils._use_triton = original
 
 
 def _watch(folder: RunFolder) -> Any:
