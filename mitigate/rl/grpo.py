@@ -150,8 +150,11 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
         credit: Credit | None = None,
         **kwargs: Any,
     ) -> None:
-        if args is not None:
-            _check_args(args)
+        if args is not None and args.importance_sampling_level != "token":
+            raise ValueError(
+                f"importance_sampling_level={args.importance_sampling_level!r} multiplies one ratio of the whole "
+                'sequence with advantages of tokens, which shrinks a token\'s gradient to 1/T of it: set it to "token"'
+            )
         self.credit = credit or Credit()
         self._scored: dict[int, _Call] = {}  # index of the reward function → its call on this batch
         self._rewards: Any = None  # (B of all ranks, functions) of this batch, NaN for None
@@ -321,14 +324,6 @@ def _sentences(
     owners_T = owners(anchors_T, locate(text, decoded, segments) or [])
     lines = [(row_T[owners_T == j], " ".join(text[s.start : s.end].split())) for j, s in enumerate(segments)]
     return "\n".join(f"{own.mean():+.2f} {sentence}" for own, sentence in lines if len(own))
-
-
-def _check_args(args: GRPOConfig) -> None:
-    if args.importance_sampling_level != "token":
-        raise ValueError(
-            f"importance_sampling_level={args.importance_sampling_level!r} multiplies one ratio of the whole sequence "
-            'with advantages of tokens, which shrinks a token\'s gradient to 1/T of it: set it to "token"'
-        )
 
 
 def _moved(what: str) -> str:

@@ -49,20 +49,15 @@ def test_given_evaluation_files_are_asked_whole(tmp_path):
         read_questions(options, None)
 
 
-def test_given_prompt_is_asked_as_it_is():
-    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who?"}]
-    row = as_row({"prompt": chat, "reference": "R"}, "{question}", "Be long.")
-    assert (row["prompt"], row["question"]) == (chat, "Who?")
-
-
-def test_template_and_system_message():
-    row = as_row(
-        {"question": "Who? {reference}", "reference": "R {question}"}, "{reference} | {question} {x}", "Be brief."
-    )
-    assert row["prompt"] == [
+def test_a_prompt_is_given_or_made():
+    asked = {"question": "Who? {reference}", "reference": "R {question}"}
+    chat = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "R {question} | Who? {reference} {x}"},  # texts are data, not templates
     ]
+    assert as_row(asked, "{reference} | {question} {x}", "Be brief.")["prompt"] == chat
+    row = as_row({"prompt": chat, "reference": "R"}, "{question}", "Be long.")
+    assert (row["prompt"], row["question"]) == (chat, chat[1]["content"])
 
 
 @pytest.mark.parametrize(("columns", "record"), [

@@ -241,7 +241,7 @@ def test_credit_checks_its_values(options, text):
 
 
 def test_core_needs_numpy_and_tokenizers_only():
-    """Scores, segments, offsets and credit work where nothing else can be imported."""
+    """Segments, offsets and credit work where nothing else can be imported."""
     code = """
 import sys
 class Block:
@@ -253,19 +253,14 @@ sys.meta_path.insert(0, Block())
 from mitigate.rewards.segments import Segment, SentenceScore
 from mitigate.rl.credit import Credit, anchors, row_advantages, sequence_advantages, standardised, token_spans
 from tokenizers import Tokenizer, models
-import numpy as np
-core = Tokenizer(models.WordLevel({"?": 0, "Yes.": 1, "No.": 2}, unk_token="?"))
-rows = [[1, 2], [2, 2]]
-scores = [SentenceScore(0.0, {"fact": [Segment(0, 4, None, 1.0), Segment(5, 8, None, -1.0)]}),
-          SentenceScore(-1.0, {"fact": [Segment(0, 3, None, -1.0), Segment(4, 7, None, -1.0)]})]
-table, _ = standardised([[s.reward for s in score.segments["fact"]] for score in scores], 2)
-whole = sequence_advantages(np.array(scores)[:, None], np.ones(1), 2)
-for ids, score, own, a in zip(rows, scores, table, whole):
-    text, spans = token_spans(core, ids)
-    print(*row_advantages(text, anchors(text, spans), text, [(score.segments["fact"], 1.0, own)],
-                          (0.0, a, a), False, Credit(0.0, 0.0, baseline="group"))[0].round(6))
+text, spans = token_spans(Tokenizer(models.WordLevel({"?": 0, "Yes.": 1, "No.": 2}, unk_token="?")), [1, 2])
+score = SentenceScore(0.0, {"fact": [Segment(0, 4, None, 1.0), Segment(5, 8, None, -1.0)]})
+table, _ = standardised([[1.0, -1.0], [-1.0, -1.0]], 2)
+parts = [(score.segments["fact"], 1.0, table[0])]
+credit = Credit(0.0, 0.0, baseline="group")
+print(row_advantages(text, anchors(text, spans), text, parts, (0.0, 0.0, 0.0), False, credit)[0].round(6).tolist())
 """
     root = Path(__file__).parents[3]
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=False)
     # Rewards 1, −1, −1, −1: mean −½, squares 2¼ + 3 · ¼ = 3, std 1.
-    assert done.stdout == "1.5 -0.5\n-0.5 -0.5\n", done.stderr
+    assert done.stdout == "[1.5, -0.5]\n", done.stderr
