@@ -108,12 +108,11 @@ def run(options: Options, folder: RunFolder) -> int:
     wanted = [m.expertise for m in options.methods.values() if models.wants_pairs(m.expertise)]
     with ExitStack() as stack:
         opened: dict[str, Engine] = {}
-        cache = folder / "replies.sqlite"
-
-        def named(llms: Mapping[str, str], option: str) -> dict[str, Engine]:
-            return models.open_named([f"{n}={e}" for n, e in llms.items()], option, stack, opened, cache, 16)
-
-        references, answers = named(options.reference_llms, "reference_llms"), named(options.answer_llms, "answer_llms")
+        where: Any = (stack, opened, folder / "replies.sqlite", 16)
+        references, answers = (
+            models.open_named([f"{name}={engine}" for name, engine in llms.items()], option, *where)
+            for option, llms in (("reference_llms", options.reference_llms), ("answer_llms", options.answer_llms))
+        )
         how: Any = {"samples": options.samples, "pairs": options.pairs, "expertise": (*wanted, "uniform")[0]}
         models.fill(records, references, answers=answers, **how, tell=partial(print, flush=True))
         encoder, encode = models.load_encoder(options.embedding, [record["question"] for record in records])
@@ -128,7 +127,7 @@ def run(options: Options, folder: RunFolder) -> int:
         for row in rows:
             print(" | ".join(f"{value:.2f}" if isinstance(value, float) else str(value) for value in row.values()))
         if options.judge is not None:
-            judge = models.open_named([options.judge], "judge", stack, opened, cache, 16)[options.judge]
+            judge = models.open_named([options.judge], "judge", *where)[options.judge]
             rates = neighbours_fit(judge, records, encode)
             folder.write("figure2.json", json.dumps(rates) + "\n")
             print(f"Figure 2: {rates} of the answers to the 1st to {NEIGHBOURS}th neighbour fit the question")

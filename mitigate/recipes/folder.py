@@ -31,7 +31,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from mitigate.io import OutputError, UsageError, dump_line, files, read_rows, write_bytes
+from mitigate.io import OutputError, UsageError, dump_line, files, read_rows, usage, write_bytes
 from mitigate.recipes.config import Section, dump
 
 CONFIG = "config.yaml"
@@ -77,7 +77,6 @@ class RunFolder:
                 file.write(data)
 
     def rows(self, name: str = METRICS) -> list[dict[str, Any]]:
-        """The rows of a JSON Lines file of the folder."""
         return list(read_rows(self / name))
 
     def cut(self, step: int) -> None:
@@ -85,11 +84,9 @@ class RunFolder:
         self.write_rows(METRICS, [row for row in self.rows() if row.get("step", 0) <= step])
 
     def write_rows(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Write a whole JSON Lines file of the folder."""
         self.write(name, b"".join(dump_line(dict(row)) for row in rows).decode())
 
     def write(self, name: str, text: str) -> None:
-        """Write a whole file of the folder."""
         if self.writes:
             write_bytes(self / name, text.encode())
 
@@ -128,14 +125,13 @@ def open_run(path: Path, options: Section, *, overwrite: bool = False) -> RunFol
     folder = RunFolder(path, lock)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _begin(folder, options, overwrite)
+        with usage(kinds=OutputError):
+            _begin(folder, options, overwrite)
     except BaseException as error:
         folder.close()
         if isinstance(error, BlockingIOError):
             who = f"{path} is being written by another run"
             raise UsageError(f"{who}: wait for it, or choose another --output") from error
-        if isinstance(error, OutputError):
-            raise UsageError(str(error)) from error
         raise
     return folder
 
