@@ -59,11 +59,8 @@ Tell = Callable[[str], None]
 def open_engine(name: str, option: str, cache: Path | None = None, **options: Any) -> Engine:
     """The engine of a name, to be closed by the caller.
 
-    ``option`` is what the user gave the name as; without a ``cache`` file every request is asked afresh.
-
-    Raises:
-        UsageError: There is no such engine, or it can't be loaded.
-        CacheError: The cache file is damaged.
+    ``option`` is what the user gave the name as; without a ``cache`` file every request is asked afresh. Raises
+    UsageError: there is no such engine, or it can't be loaded; CacheError: the cache file is damaged.
     """
     with usage(f"{option}: ", (ValueError, ImportError, OSError)):
         return load_engine(name, cache=cache, **options)

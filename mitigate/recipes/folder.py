@@ -22,7 +22,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -47,7 +47,7 @@ PACKAGES = (
 )  # fmt: skip
 
 
-class RunFolder:
+class RunFolder(AbstractContextManager["RunFolder"]):
     """An open run folder; :func:`open_run` makes it."""
 
     def __init__(self, path: Path, lock: int | None = None, *, writes: bool = True) -> None:
@@ -103,9 +103,6 @@ class RunFolder:
         """Let other processes have the folder."""
         if self._lock is not None:
             os.close(self._lock)
-
-    def __enter__(self) -> RunFolder:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

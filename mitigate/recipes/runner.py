@@ -278,7 +278,8 @@ def by_reward(table: Sequence[Row]) -> str:
 
 def print_rows(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print rows as a table under HEADINGS or some of them; all but the first two are numbers."""
-    shown = terminal.table(head, (map(terminal.plain, row) for row in rows), title=title, title_justify="left")
+    texts = ([terminal.plain(cell) for cell in row] for row in rows)
+    shown = terminal.table(head, texts, title=title, title_justify="left")
     for column in shown.columns:
         column.justify = "left" if column.header in HEADINGS[:2] else "right"
     terminal.console(WIDTH).print(shown)

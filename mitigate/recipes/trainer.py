@@ -11,7 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -190,14 +190,11 @@ def fit(trainer: Any, folder: RunFolder, early_stop: int | None = None) -> None:
         trainer.remove_callback(printing)
     if early_stop is not None:
         trainer.add_callback(EarlyStoppingCallback(early_stop))
-    watch = _watch(folder)
-    trainer.add_callback(watch)
     found = last_checkpoint(folder / CHECKPOINTS)
-    try:
-        with scoring_replies_alone():
-            trainer.train(resume_from_checkpoint=str(found) if found else None)
-    finally:
-        watch.close()
+    with ExitStack() as stack:
+        trainer.add_callback(_watch(folder, stack))
+        stack.enter_context(scoring_replies_alone())
+        trainer.train(resume_from_checkpoint=str(found) if found else None)
 
 
 @contextmanager
@@ -220,20 +217,16 @@ def scoring_replies_alone() -> Iterator[None]:
         utils._use_triton = original
 
 
-def _watch(folder: RunFolder) -> Any:
+def _watch(folder: RunFolder, stack: ExitStack) -> Any:
+    """A callback that writes what the trainer logs to the run folder, and shows progress until the stack closes."""
     from transformers import TrainerCallback
 
     class Watch(TrainerCallback):
-        """Writes what the trainer logs to the run folder, and shows progress."""
-
-        bar: Any = None
-
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if state.is_world_process_zero:
                 folder.cut(state.global_step)  # a run resumed from a checkpoint writes no step twice
                 self.spent = time.process_time()
-                self.bar = progress("training", state.max_steps, state.global_step)
-                self.tell = self.bar.__enter__()
+                self.tell = stack.enter_context(progress("training", state.max_steps, state.global_step))
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
             if not state.is_world_process_zero or not logs or "train_runtime" in logs:
@@ -246,10 +239,6 @@ def _watch(folder: RunFolder) -> Any:
             self.tell(state.global_step, note)
             if "eval_loss" in numbers:
                 print(f"step {state.global_step} of {state.max_steps}: {note}", flush=True)
-
-        def close(self) -> None:
-            if self.bar is not None:
-                self.bar.__exit__(None, None, None)
 
     return Watch()
 

@@ -1,4 +1,4 @@
-"""Tokenizers of four kinds built on the spot, and texts with sentences.
+"""Tokenizers of four kinds built on the spot, and texts of several sentences.
 
 The true owner of a token is worked out without decoding anything: from the bytes or characters that its
 vocabulary entry stands for (`Kind.true_owners`).
@@ -24,22 +24,6 @@ MIXED = [
     "Great 😀! Families 👨‍👩‍👧 came. 很好👍。Flags 🇫🇷 too.",
     "naïve résumé — “quotes”. Ελλάδα είναι εδώ. 한국어도 있다.",
 ]
-ENDS = ".!?。！？"
-
-
-def sentences(text: str) -> list[tuple[int, int]]:
-    """Cuts after a run of full stops (and a closing quote) that white space, the end or Han follows; no decimals."""
-    out, start, i = [], 0, 0
-    while i < len(text):
-        i += 1
-        stop = text[i - 1] in ENDS or (text[i - 1] == "”" and i > 1 and text[i - 2] in ENDS)
-        if i == len(text) or (stop and (text[i].isspace() or text[i - 1] in "。！？")):
-            lead = len(text[start:i]) - len(text[start:i].lstrip())
-            stripped = text[start:i].strip()
-            if stripped:
-                out.append((start + lead, start + lead + len(stripped)))
-            start = i
-    return out
 
 
 @dataclass

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from annotators.text.sentences import split_sentences
 from mitigate.rewards.segments import Segment
 from mitigate.rl.credit import (
     Credit,
@@ -21,7 +22,7 @@ from mitigate.rl.credit import (
     standardised,
     token_spans,
 )
-from tests.helpers.credit_suite import CHINESE, ENGLISH, MIXED, kinds, sentences
+from tests.helpers.credit_suite import CHINESE, ENGLISH, MIXED, kinds
 from tests.helpers.grpo_common import OWN
 
 KINDS = {kind.name: kind for kind in kinds()}
@@ -31,7 +32,7 @@ def wrong(kind, ids):
     """(mis-attributed tokens, tokens)."""
     text, spans = token_spans(kind.core, ids)
     assert text == kind.core.decode(ids)
-    cuts = sentences(text)
+    cuts = split_sentences(text)
     got = owners(anchors(text, spans), cuts).tolist()
     want = kind.true_owners(ids, text, cuts)
     return sum(g != w for g, w in zip(got, want, strict=True)), len(ids)
