@@ -118,7 +118,6 @@ class Options(Recipe):
 
 
 def check(options: Options) -> None:
-    """Refuse options of annotators that are wrong, and figures that the rows can't have."""
     kind = options.kind
     if "bert_score" in options.figures and find_spec("bert_score") is None:
         raise UsageError(

@@ -216,7 +216,6 @@ class Scoring(Section):
     contrast: bool = False
 
     def options(self) -> FewlOptions:
-        """As FEWL takes them."""
         return FewlOptions(**self.model_dump(exclude={"similarity", "embedding"}))
 
     def load(self, questions: Sequence[str]) -> tuple[str, Encode, Similarity]:

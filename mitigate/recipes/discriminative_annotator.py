@@ -40,12 +40,10 @@ class Options(Recipe):
 
 
 def check(options: Options) -> None:
-    """Refuse missing files and extras."""
     check_training(options.task, [options.base, *options.data.sources], options.training, options.lora)
 
 
 def run(options: Options, folder: RunFolder) -> None:
-    """Train, save the annotator, and judge the unseen parts with it."""
     splits = shared.load_splits(options.data, folder)
     if not train(options, folder, splits, sorted({shared.language_of(row) for row in splits["train"]})):
         return  # not the first of several processes: that one judges

@@ -53,7 +53,6 @@ class Method(Section):
     paper: tuple[float, ...] = ()
 
     def options(self, seed: int) -> FewlOptions:
-        """As FEWL takes them."""
         return FewlOptions(**self.model_dump(exclude={"samples", "paper"}), seed=seed)
 
 
@@ -78,7 +77,6 @@ class Options(Recipe):
 
 
 def check(options: Options) -> None:
-    """Refuse a missing file, and a run without a figure."""
     if not options.data.is_file():
         raise UsageError(f"cannot read {options.data}: no such file")
     if not options.above and not options.compared and options.highest is None:
@@ -86,7 +84,6 @@ def check(options: Options) -> None:
 
 
 def run(options: Options, folder: RunFolder) -> int:
-    """Read, ask what is missing, score by every method, print the table."""
     found, bad = read_good(options.data, lambda row: check_record(as_record(row)), folder, "questions with answers")
     records = [as_record(row) for row in found]
     for name, method in options.methods.items():

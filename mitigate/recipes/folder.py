@@ -91,7 +91,6 @@ class RunFolder(AbstractContextManager["RunFolder"]):
             write_bytes(self / name, text.encode())
 
     def finish(self, figures: Mapping[str, Any]) -> None:
-        """Mark the run complete and keep its final figures."""
         self.write(DONE, json.dumps(dict(figures), indent=1, ensure_ascii=False) + "\n")
 
     def discard(self) -> None:

@@ -58,7 +58,6 @@ class Options(shared.Base):
 
 
 def check(options: Options) -> None:
-    """Refuse what can't work; see ``check_base``."""
     shared.check_base(options)
     if options.pairs is not None:
         _read_pairs(options.pairs)
@@ -152,7 +151,6 @@ def _read_pairs(path: Path) -> list[Record]:
 
 
 def arguments(options: Options, folder: Path) -> Any:
-    """TRL's ``DPOConfig`` of the recipe."""
     from mitigate.rl.dpo import MASK_DPO, PAPER_MASK_DPO
 
     chosen, processes = options.trainer, options.processes

@@ -116,8 +116,6 @@ class Launch(Section):
 
 
 class Base(Recipe):
-    """The options of both tasks."""
-
     model: ModelName = Field(description="folder, hub id or packaged:NAME of a chat model")
     data: str = Field(min_length=1, description="JSON Lines file, CSV file or hub id")
     configuration: str | None = Field(default=None, description="of a hub data set that has several: distractor, v2.1")
@@ -161,7 +159,6 @@ class Base(Recipe):
 
 
 def check_packages(task: str, lora: Lora | None) -> None:
-    """Refuse to train without the libraries for it."""
     for name in ("trl", "datasets", *(("peft",) if lora else ())):
         if find_spec(name) is None:
             raise UsageError(f"{task} needs {name}: pip install 'hallucination-toolkit[trl]'")

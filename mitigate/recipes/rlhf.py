@@ -71,7 +71,6 @@ class Options(shared.Base):
 
 
 def check(options: Options) -> None:
-    """Refuse what can't work; see ``check_base``."""
     shared.check_base(options)
     chosen = options.trainer
     if (chosen.kl_target is not None or chosen.on_gap == "raise-kl") and not options.grpo.get("beta", chosen.beta):
@@ -95,7 +94,6 @@ def run(options: Options, folder: RunFolder) -> int:
 
 
 def arguments(options: Options, folder: Path) -> Any:
-    """TRL's ``GRPOConfig`` of the recipe."""
     chosen = options.trainer
     own = rl_arguments(options, chosen, folder) | dict(
         max_steps=chosen.steps, per_device_train_batch_size=options.per_device,

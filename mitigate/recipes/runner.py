@@ -82,7 +82,6 @@ def run(options: Base, folder: RunFolder, train: Part, prepare: Part | None = No
 
 
 def launch(config: Path, processes: int, folder: RunFolder) -> None:
-    """Train in several processes."""
     command = [
         sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config),
         "--num_processes", str(processes), "-m", "mitigate.recipes.runner", str(folder.path),

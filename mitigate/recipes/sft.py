@@ -45,12 +45,10 @@ class Options(Recipe):
 
 
 def check(options: Options) -> None:
-    """Refuse missing files and extras."""
     check_training(options.task, [options.model, str(options.data)], options.training, options.lora)
 
 
 def run(options: Options, folder: RunFolder) -> int:
-    """Pick, train, answer the held-out questions before and after."""
     records, bad = read_records(options.data, options.baseline, options.scoring, folder)
     train, test = _rows(options, folder, records)
     before, after = _train(options, folder, train, test)
