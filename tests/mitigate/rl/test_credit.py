@@ -138,9 +138,6 @@ def test_locate_finds_judged_text_in_decoded_text():
     # Spaces cleaned up: "don't ." was decoded; offsets move with the characters.
     assert locate("I don't.", "I do n't .", [Segment(0, 1), Segment(2, 8)]) == [(0, 1), (2, 10)]
     assert locate("a  b", "a b", [Segment(1, 3), Segment(3, 4)]) == [(0, 0), (2, 3)]
-
-
-def test_other_texts_are_not_located():
     with pytest.raises(ValueError, match="ends at character 9 of a completion of 4"):
         locate("Yes.", "Yes.", [Segment(0, 9)])
     assert locate("Yes.", "No.", [Segment(0, 4)]) is None
