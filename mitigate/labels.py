@@ -290,10 +290,8 @@ def _add_row(answers: dict[Hashable, list[JudgedAnswer]], row: Record, path: Pat
         reference, mended = folded(row["reference"]), row.get("correction")
         sentence = JudgedSentence(_id(row), max(start, 0), text, reference, row["label"], places, mended)
     copies = answers.setdefault((str(path), source, key, "" if start >= 0 else number), [])
-    for answer in copies:
-        if all((s.start, s.text) != (sentence.start, text) for s in answer.sentences):
-            break
-    else:  # a new answer, or an equal one once more
+    without = (a for a in copies if all((s.start, s.text) != (sentence.start, text) for s in a.sentences))
+    if (answer := next(without, None)) is None:  # a new answer, or an equal one once more
         answer = JudgedAnswer(key, source, language, whole or text, ordered=start >= 0)
         copies.append(answer)
     answer.sentences.append(sentence)
