@@ -27,7 +27,7 @@ from fewl.records import read_record
 from fewl.score import FewlOptions, check_options, score_records
 from fewl.similarity import Encode
 from mitigate import models
-from mitigate.io import Record, UsageError, check_record
+from mitigate.io import Record, UsageError, check_record, usage
 from mitigate.recipes.config import Recipe, Section
 from mitigate.recipes.data import read_good
 from mitigate.recipes.folder import RunFolder
@@ -87,10 +87,8 @@ def run(options: Options, folder: RunFolder) -> int:
     found, bad = read_good(options.data, lambda row: check_record(as_record(row)), folder, "questions with answers")
     records = [as_record(row) for row in found]
     for name, method in options.methods.items():
-        try:
+        with usage(f"methods.{name}: "):
             check_options([read_record(r) for r in records], method.options(0), list(options.reference_llms))
-        except ValueError as error:
-            raise UsageError(f"methods.{name}: {error}") from error
     kinds = {answer.get("kind") for record in records for answer in record["answers"]}
     if missing := sorted({*sum(options.above, ()), options.highest} - kinds - {None}):
         raise UsageError(
@@ -107,8 +105,8 @@ def run(options: Options, folder: RunFolder) -> int:
         opened: dict[str, Engine] = {}
         where: Any = (stack, opened, folder / "replies.sqlite", 16)
         references, answers = (
-            models.open_named([f"{name}={engine}" for name, engine in llms.items()], option, *where)
-            for option, llms in (("reference_llms", options.reference_llms), ("answer_llms", options.answer_llms))
+            models.open_named([f"{name}={engine}" for name, engine in named.items()], option, *where)
+            for option, named in (("reference_llms", options.reference_llms), ("answer_llms", options.answer_llms))
         )
         how: Any = {"samples": options.samples, "pairs": options.pairs, "expertise": (*wanted, "uniform")[0]}
         models.fill(records, references, answers=answers, **how, tell=partial(print, flush=True))

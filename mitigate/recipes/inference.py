@@ -28,7 +28,7 @@ from engines.types import Engine, EngineError, Sampling, check_asked
 from fewl.expertise import reference_answers
 from fewl.score import check_options, score_records
 from mitigate.inference.correct import best_of, correct, with_engine
-from mitigate.io import Record, UsageError
+from mitigate.io import Record, UsageError, usage
 from mitigate.models import EngineName, at_once, failures, open_annotator, open_engine
 from mitigate.recipes import runner
 from mitigate.recipes.config import Recipe
@@ -81,10 +81,8 @@ def check(options: Options) -> None:
     if options.select == "fewl":
         if options.scoring.expertise == "similarity":
             raise UsageError("scoring.expertise: nothing makes IW/CO pairs here; expected uniform or discovered")
-        try:
+        with usage("scoring: "):
             check_options([], options.scoring.options(), list(options.reference_llms))
-        except ValueError as error:
-            raise UsageError(f"scoring: {error}") from error
     options.check_calibration()
 
 

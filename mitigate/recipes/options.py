@@ -17,7 +17,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from annotators import load_annotator
 from annotators.base import Annotator, parts_of
 from engines.checkpoint import locate
-from mitigate.io import UsageError
+from mitigate.io import UsageError, usage
 from mitigate.models import ModelName
 from mitigate.recipes.config import Recipe, Section, nearest, recipes_folder
 from mitigate.rewards.config import Reward
@@ -151,11 +151,9 @@ class Base(Recipe):
         from mitigate.rewards.reward import own_device
 
         operating = self.reward.operating if name == self.reward.annotator else {}
-        try:
+        with usage(f"annotator {name}: ", (OSError, ValueError, ImportError)):
             device = self.reward.device or own_device()
             return load_annotator(name, device=device, dtype=self.reward.dtype, **operating)
-        except (OSError, ValueError, ImportError) as error:
-            raise UsageError(f"annotator {name}: {error}") from error
 
 
 def check_packages(task: str, lora: Lora | None) -> None:
@@ -173,10 +171,8 @@ def check_training(task: str, sources: Sequence[str], training: Training, lora: 
         if looks_local and not path.exists():
             raise UsageError(f"{source}: no such file or folder")
         if path.is_dir():
-            try:
+            with usage(kinds=OSError):
                 locate(source)
-            except OSError as error:
-                raise UsageError(str(error)) from error
     for key, file in (("deepspeed", training.deepspeed), ("fsdp_config", training.fsdp_config)):
         if file is not None and not Path(file).is_file():
             raise UsageError(f"training.{key}: expected a JSON file, there is none at {file}")
@@ -198,10 +194,8 @@ def check_base(options: Base) -> None:
                 f"{name}: {annotator!r} exists in this process only; expected launch: null, or an annotator that "
                 "every process can load"
             )
-        try:
+        with usage(f"{name}: "):
             parts = [annotator] if annotator in own else [one for part in parts_of(annotator) for one in parts_of(part)]
-        except ValueError as error:
-            raise UsageError(f"{name}: {error}") from error
         asked.append({*parts})
         for part in parts:
             kind, _, model = part.partition(":")
@@ -294,10 +288,8 @@ def check_arguments(options: Base, key: Literal["grpo", "dpo"], build: Callable[
 
         given = getattr(options, key).items()
         anywhere = {name: value for name, value in given if name != "tf32" or torch.cuda.is_available()}
-        try:
+        with usage(f"{key}: ", (ValueError, ImportError, TypeError, OSError)):
             build(options.model_copy(update={key: anywhere}), Path())
-        except (ValueError, ImportError, TypeError, OSError) as error:
-            raise UsageError(f"{key}: {error}") from error
 
 
 def _check_place(name: str, value: str, known: tuple[str, ...]) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from engines.checkpoint import locate, own_code
 from engines.embedding import cpu_has_bfloat16
-from mitigate.io import UsageError, progress
+from mitigate.io import progress, usage
 from mitigate.recipes.folder import RunFolder
 from mitigate.recipes.options import Base, LmTraining, Lora, Training
 
@@ -116,15 +116,13 @@ def load_lm(name: str, training: LmTraining) -> tuple[Any, Any]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     trust_remote_code = training.trust_remote_code
-    try:
+    with usage(f"model {name}: ", (ImportError, OSError, ValueError)):
         where = locate(name)
         with own_code(name):
             tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=trust_remote_code)
             model = AutoModelForCausalLM.from_pretrained(
                 where, dtype=training.dtype, trust_remote_code=trust_remote_code, use_safetensors=True
             )
-    except (ImportError, OSError, ValueError) as error:
-        raise UsageError(f"model {name}: {error}") from error
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return model, tokenizer
