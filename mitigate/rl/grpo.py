@@ -199,8 +199,9 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """TRL's, with `advantages` (B,) replaced by token-level ones (B, T)."""
         self._scored, self._rewards = {}, None
-        out: dict[str, Any] = super()._generate_and_score_completions(inputs)
-        shared_B, ids_BT = out.get("advantages"), out.get("completion_ids")
+        out = super()._generate_and_score_completions(inputs)
+        shared_B: Any = out.get("advantages")
+        ids_BT: Any = out.get("completion_ids")
         there = shared_B is not None and ids_BT is not None and shared_B.shape == ids_BT.shape[:1]
         _expect(there, "its output holds no `advantages` (B,) beside `completion_ids` (B, T)")
         once = all(len(call.scores) == len(ids_BT) for call in self._scored.values())
