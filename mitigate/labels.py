@@ -21,10 +21,10 @@ from typing import Any
 
 from annotators.evaluation.agreement import Judged
 from annotators.evaluation.evaluate import LabelledSentence, labelled
-from annotators.evaluation.metrics import GOLD_LABELS, UNSUPPORTED
+from annotators.evaluation.metrics import GOLD_LABELS
 from annotators.evaluation.splits import FOLD_NAMES, GROUP_FIELDS, N_FOLDS, fold_of, group_rows
 from annotators.evaluation.splits import plain as folded
-from annotators.records import HALLUCINATED, LABELS
+from annotators.records import LABELS
 from mitigate.io import Check, Line, Problem, Record, check_annotation_input, check_texts, read_lines, set_aside, shown
 
 FOLDERS = ("sentences", "binary", "spans")
@@ -62,13 +62,10 @@ def _read(paths: Iterable[Path], check: Check) -> tuple[list[tuple[Path, Line]],
 
 def parse_fold(name: str) -> tuple[int, ...] | None:
     """Fold numbers of "test", "dev", "train" or "0" to "4"; None for "all". Raises ValueError: it is none of these."""
-    if name == "all":
-        return None
-    if name in FOLD_NAMES:
-        return FOLD_NAMES[name]
-    if name in map(str, range(N_FOLDS)):
-        return (int(name),)
-    raise ValueError(f"expected {', '.join(FOLD_NAMES)}, all, or 0 to {N_FOLDS - 1}; got {name!r}")
+    known = {"all": None, **FOLD_NAMES, **{str(n): (n,) for n in range(N_FOLDS)}}
+    if name not in known:
+        raise ValueError(f"expected {', '.join(FOLD_NAMES)}, all, or 0 to {N_FOLDS - 1}; got {name!r}")
+    return known[name]
 
 
 def fold_files(paths: Iterable[Path]) -> list[Path]:
@@ -152,16 +149,14 @@ def check_gold(record: Record) -> list[Problem]:
 
 
 def _rows_of(record: Record) -> Iterator[dict[str, Any]]:
+    known = {name: record.get(name) for name in ("question", "answer", "language")}
     if "sentences" not in record:
-        language = record.get("language") or record.get("lang")
+        known["language"] = known["language"] or record.get("lang")
         pieces = [(record["sentence"], record["label"])]
     else:
-        language = record.get("language")
         pieces = [(s["text"], s["gold"]) for s in record["sentences"] if s.get("gold") is not None]
-    shared = {name: record[name] for name in ("question", "answer") if record.get(name)}
-    for sentence, label in pieces:
-        row = {"reference": record["reference"], "sentence": sentence, "label": label, **shared}
-        yield {**row, "language": language} if language else row
+    shared = {"reference": record["reference"], **{name: value for name, value in known.items() if value}}
+    yield from ({"sentence": sentence, "label": label, **shared} for sentence, label in pieces)
 
 
 @dataclass(frozen=True)
@@ -202,11 +197,6 @@ class JudgedAnswer:
                 held[s.start : s.start + len(s.text)] = b"\1" * len(s.text)
         solid = [place for place, char in enumerate(self.answer) if not char.isspace()]
         return sum(held[place] for place in solid) / len(solid) if solid else 0.0
-
-
-def is_hallucinated(label: str | None) -> bool:
-    """Contradictory, unverifiable, or unsupported."""
-    return label in HALLUCINATED or label == UNSUPPORTED
 
 
 def check_either(record: Record) -> list[Problem]:
@@ -300,10 +290,8 @@ def _add_row(answers: dict[Hashable, list[JudgedAnswer]], row: Record, path: Pat
         reference, mended = folded(row["reference"]), row.get("correction")
         sentence = JudgedSentence(_id(row), max(start, 0), text, reference, row["label"], places, mended)
     copies = answers.setdefault((str(path), source, key, "" if start >= 0 else number), [])
-    for answer in copies:
-        if all((s.start, s.text) != (sentence.start, text) for s in answer.sentences):
-            break
-    else:  # a new answer, or an equal one once more
+    without = (a for a in copies if all((s.start, s.text) != (sentence.start, text) for s in a.sentences))
+    if (answer := next(without, None)) is None:  # a new answer, or an equal one once more
         answer = JudgedAnswer(key, source, language, whole or text, ordered=start >= 0)
         copies.append(answer)
     answer.sentences.append(sentence)

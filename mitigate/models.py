@@ -59,11 +59,8 @@ Tell = Callable[[str], None]
 def open_engine(name: str, option: str, cache: Path | None = None, **options: Any) -> Engine:
     """The engine of a name, to be closed by the caller.
 
-    ``option`` is what the user gave the name as; without a ``cache`` file every request is asked afresh.
-
-    Raises:
-        UsageError: There is no such engine, or it can't be loaded.
-        CacheError: The cache file is damaged.
+    ``option`` is what the user gave the name as; without a ``cache`` file every request is asked afresh. Raises
+    UsageError: there is no such engine, or it can't be loaded; CacheError: the cache file is damaged.
     """
     with usage(f"{option}: ", (ValueError, ImportError, OSError)):
         return load_engine(name, cache=cache, **options)
@@ -291,8 +288,8 @@ def fill(
     """
     asked = [Asked() for _ in records]
 
-    def models_of(record: Record) -> list[object]:
-        return [answer.get("model") for answer in record["answers"]]
+    def unanswered(record: Record, name: str) -> bool:
+        return all(answer.get("model") != name for answer in record["answers"])
 
     def answered(engines: Mapping[str, Engine], lacks: Callable[[Record, str], bool], n: int) -> Iterable[Any]:
         """(name, record, texts) of what each LLM was asked, all of them at once."""
@@ -313,7 +310,7 @@ def fill(
     for name, record, texts in answered(references, lambda r, name: not read_record(r).references.get(name), samples):
         if texts:
             record["reference_answers"] = {**(record.get("reference_answers") or {}), name: texts}
-    for name, record, texts in answered(answers or {}, lambda r, name: name not in models_of(r), 1):
+    for name, record, texts in answered(answers or {}, unanswered, 1):
         record["answers"] = [*record["answers"], *({"text": text, "model": name} for text in texts)]
     bare = [place for place, record in enumerate(records) if not (record.get("iw") and record.get("co"))]
     if references and wants_pairs(expertise) and bare:

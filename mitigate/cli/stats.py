@@ -67,7 +67,6 @@ def run(args: argparse.Namespace) -> int:
 def statistics_page(answers: Sequence[JudgedAnswer], args: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     """Label shares and accumulation, by source and language and over all."""
     from annotators.evaluation.agreement import FIGURES, accumulation
-    from mitigate.labels import is_hallucinated
 
     parts: dict[str, list[JudgedAnswer]] = {}
     for answer in answers:
@@ -100,7 +99,7 @@ def statistics_page(answers: Sequence[JudgedAnswer], args: argparse.Namespace) -
     rows = []
     for part, held in [*parts.items(), *([("all", list(answers))] if len(parts) > 1 else [])]:
         marks = [
-            [is_hallucinated(s.label) for s in a.sentences if s.label is not None]
+            [s.label not in ("supported", "no_fact") for s in a.sentences if s.label is not None]
             for a in held
             if a.ordered and a.coverage >= WHOLE
         ]

@@ -118,7 +118,6 @@ class Options(Recipe):
 
 
 def check(options: Options) -> None:
-    """Refuse options of annotators that are wrong, and figures that the rows can't have."""
     kind = options.kind
     if "bert_score" in options.figures and find_spec("bert_score") is None:
         raise UsageError(
@@ -225,6 +224,10 @@ def _shown(value: float | None) -> str:
     return "–" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
 
 
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
 # --- what the data hold -------------------------------------------------------------------------------------------
 
 
@@ -246,16 +249,15 @@ def _counted(answers: list[Record], row: Row, figures: list[str]) -> dict[str, f
     labels = Counter(sentence["label"] for one in chosen for sentence in one["sentences"])
     total = labels.total()
     found: dict[str, float | None] = {f"share:{x}": 100 * labels[x] / total if total else None for x in LABELS}
-    tokens = (
-        embedder(None).count_tokens if any("tokens" in figure for figure in figures) else lambda texts: [0] * len(texts)
-    )
+    counting = any("tokens" in figure for figure in figures)
+    tokens = embedder(None).count_tokens if counting else lambda texts: [0] * len(texts)
     for counts in sizes_of(chosen, tokens).values():
         for name, n in counts.items():
             found[name] = (found.get(name) or 0) + n
     marks = [[s["label"] in HALLUCINATED for s in one["sentences"]] for one in chosen]
     wanted = {"after_some", "after_none"} & {*figures}
     later = accumulation([mark for mark in marks if len(mark) > 1], n_resamples=0) if wanted else {}
-    found |= {name: None if one.value is None else 100 * one.value for name, one in later.items()}
+    found |= {name: _percent(one.value) for name, one in later.items()}
     return {figure: found.get(figure) for figure in figures}
 
 
@@ -271,10 +273,12 @@ def _open(row: Row, name: str, folder: RunFolder) -> Any:
 def _measured(
     options: Options, row: Row, unseen: dict[str, list[Record]], name: str, folder: RunFolder
 ) -> dict[str, Any]:
-    """The figures of an annotator in percent, overall and of each part."""
+    """The figures of an annotator in percent, overall and of each part; of agreement only overall."""
+    from annotators.evaluation.agreement import agreement
     from annotators.evaluation.evaluate import evaluate, judgement_lines, labelled, predict
     from annotators.evaluation.splits import group_rows
     from annotators.evaluation.texts import bert_scores
+    from mitigate.labels import paired, read_answers
 
     data = [{**one, "split": split} for split, part in unseen.items() for one in part]
     rows = labelled(data, [one["split"] for one in data], group_rows(data))
@@ -287,26 +291,17 @@ def _measured(
     refuse_failures(f"rows.{name}", (one.status for one in judged), options.max_failed, "max_failed ")
     out: dict[str, Any] = {"annotator": annotator.who, "n": len(rows)}
     if options.kind is AGREED:
-        agreed, checked = _agreed([folder / f"{split}.jsonl" for split in unseen], folder / file)
-        return {**out, "checked": checked, "overall": agreed}
+        gold, _ = read_answers([folder / f"{split}.jsonl" for split in unseen])
+        pairs, groups, _ = paired(read_answers([folder / file])[0], gold)
+        agreed = agreement(pairs, groups, n_resamples=0)
+        figures = {key: _percent(agreed[key].value) if key in agreed else None for key in AGREED}
+        return {**out, "checked": len(pairs), "overall": figures}
     similarity = bert_scores(data, judged, options.bertscore)[0] if "bert_score" in options.figures else None
     found = evaluate(rows, judged, n_resamples=200, texts=True, similarity=similarity)
     for part, figures in {"overall": found["overall"], **found["splits"]}.items():
         values = {"accuracy": figures["accuracy"], **figures["texts"]}
-        out[part] = {key: None if values[key] is None else 100 * values[key] for key in JUDGED}
+        out[part] = {key: _percent(values[key]) for key in JUDGED}
     return out
-
-
-def _agreed(gold: list[Path], judged: Path) -> tuple[dict[str, float | None], int]:
-    """How far judgements agree with gold sentences, in percent, and of how many sentences with a verdict."""
-    from annotators.evaluation.agreement import agreement
-    from mitigate.labels import paired, read_answers
-
-    pairs, groups, _ = paired(read_answers([judged])[0], read_answers(gold)[0])
-    found = agreement(pairs, groups, n_resamples=0)
-    values = {key: figure.value for key, figure in found.items()}
-    percents = {key: None if (value := values.get(key)) is None else 100 * value for key in AGREED}
-    return percents, len(pairs)
 
 
 # --- how much models make up, and whether annotators see it --------------------------------------------------------
@@ -356,9 +351,8 @@ def _scored(options: Options, row: Row, documents: dict[str, Record], name: str,
     out: dict[str, Any] = {"annotator": annotator.who, "rejected": bad}
     if kind is SCORED:  # ``score`` is the share of those that are not hallucinated (ANAH-v2)
         labels = Counter(WORDS.get(s["label"], s["label"]) for s in sentences if s["label"] is not None)
-        total = labels.total()
+        total, hallucinated = labels.total(), labels["contradictory"] + labels["unverifiable"]
         shares = {word: 100 * labels[word] / total if total else None for word in SCORED if word != "score"}
-        hallucinated = labels["contradictory"] + labels["unverifiable"]
         shares["score"] = 100 * (1 - hallucinated / total) if total else None
         return {**out, "n": len(sentences), "checked": total, "hallucinated": hallucinated, "overall": shares}
     verdicts = [_verdict(one) for one in judged]  # a response that was not split is one fact that was not checked
@@ -378,7 +372,7 @@ def _scored(options: Options, row: Row, documents: dict[str, Record], name: str,
             "factscore": fact_score(answers), "fact_precision": fact_score(answers, gamma=0),
             "answered": sum(stated) / len(stated) if stated else None,
         }  # fmt: skip
-    return {**out, "overall": {key: None if value is None else 100 * value for key, value in figures.items()}}
+    return {**out, "overall": {key: _percent(value) for key, value in figures.items()}}
 
 
 def _responses(
@@ -395,11 +389,12 @@ def _responses(
     assert row.responses is not None  # as ``check`` says
     rejected = f"rejected.{name}.jsonl"
     found, bad = read_good(row.responses, check_response, folder, "lines with question and response", rejected)
-    known = [{"language": None, **documents[one["question"]]} for one in found]
-    return [
-        {"question": d["question"], "reference": d["document"], "answer": one["response"], "language": d["language"]}
-        for one, d in zip(found, known, strict=True)
-    ], bad
+    records = []
+    for one in found:
+        known = documents[one["question"]]
+        texts = {"question": known["question"], "reference": known["document"], "answer": one["response"]}
+        records.append({**texts, "language": known.get("language")})
+    return records, bad
 
 
 def _verdict(judged: Record) -> str | None:

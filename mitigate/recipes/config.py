@@ -206,5 +206,4 @@ def load_recipe(
 
 
 def dump(options: Section) -> str:
-    """The resolved options as YAML, in the order of their definition."""
     return str(yaml.safe_dump(options.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=100))

@@ -40,6 +40,7 @@ from mitigate.io import (
     rejected_row,
     shown,
     tell_rejected,
+    usage,
 )
 from mitigate.models import ModelName, SimilarityName, load_encoder, load_similarity
 from mitigate.recipes.config import Section
@@ -110,7 +111,8 @@ def _read(options: Base, name: str, bad: list[Record]) -> list[Record]:
             else:
                 rows.append(named(line.record, options.columns))
         return rows
-    try:
+    what = "" if local else f", configuration {options.configuration!r}, split {options.split!r}"
+    with usage(f"data: cannot load {name!r}{what}: ", Exception):  # the library raises many kinds
         if local:
             csv.field_size_limit(2**31 - 1)  # references are long
             with open(name, encoding="utf-8-sig", newline="") as file:
@@ -119,9 +121,6 @@ def _read(options: Base, name: str, bad: list[Record]) -> list[Record]:
             from datasets import load_dataset
 
             found = load_dataset(name, options.configuration, split=options.split)
-    except Exception as error:  # the library raises many kinds
-        what = "" if local else f", configuration {options.configuration!r}, split {options.split!r}"
-        raise UsageError(f"data: cannot load {name!r}{what}: {error}") from error
     for number, record in enumerate(found):
         row = named(record, options.columns)
         if problems := check_question(row):
@@ -216,7 +215,6 @@ class Scoring(Section):
     contrast: bool = False
 
     def options(self) -> FewlOptions:
-        """As FEWL takes them."""
         return FewlOptions(**self.model_dump(exclude={"similarity", "embedding"}))
 
     def load(self, questions: Sequence[str]) -> tuple[str, Encode, Similarity]:
@@ -247,10 +245,8 @@ def read_records(path: Path, baseline: str, scoring: Scoring, folder: RunFolder)
     """FEWL records, see :func:`read_good`, that can be scored so, with the baseline among the reference LLMs."""
     records, bad = read_good(path, check_record, folder, "FEWL records (question, answers, reference_answers)")
     read = [read_record(record) for record in records]
-    try:
+    with usage("scoring: "):
         check_options(read, scoring.options())
-    except ValueError as error:
-        raise UsageError(f"scoring: {error}") from error
     names = sorted({llm for record in read for llm in record.references})
     if baseline not in names:
         raise UsageError(f"baseline: expected one of the reference LLMs {', '.join(names)}, got {baseline!r}")

@@ -40,12 +40,10 @@ class Options(Recipe):
 
 
 def check(options: Options) -> None:
-    """Refuse missing files and extras."""
     check_training(options.task, [options.base, *options.data.sources], options.training, options.lora)
 
 
 def run(options: Options, folder: RunFolder) -> None:
-    """Train, save the annotator, and judge the unseen parts with it."""
     splits = shared.load_splits(options.data, folder)
     if not train(options, folder, splits, sorted({shared.language_of(row) for row in splits["train"]})):
         return  # not the first of several processes: that one judges
@@ -60,27 +58,17 @@ def train(options: Options, folder: RunFolder, splits: dict[str, shared.Rows], l
     import torch
     from transformers import Trainer, TrainingArguments
 
-    from annotators.verifier.causal import (
-        class_weights,
-        collator,
-        figures,
-        head_loss,
-        load_tokenizer,
-        longest,
-        new_head,
-        training_rows,
-        write_settings,
-    )
+    from annotators.verifier import causal
 
     training = options.training
-    tokenizer = load_tokenizer(options.base)
-    model: Any = new_head(options.base, seed=training.seed)
-    tokens = longest(model, training.max_tokens)
+    tokenizer = causal.load_tokenizer(options.base)
+    model: Any = causal.new_head(options.base, seed=training.seed)
+    tokens = causal.longest(model, training.max_tokens)
     to_train, to_watch = shared.watched(splits)
-    rows, lost = training_rows(tokenizer, to_train, tokens)
-    watched_rows, _ = training_rows(tokenizer, to_watch, tokens)
+    rows, lost = causal.training_rows(tokenizer, to_train, tokens)
+    watched_rows, _ = causal.training_rows(tokenizer, to_watch, tokens)
     print(f"# {len(rows)} training rows of at most {tokens} tokens, {lost} sentences too long", flush=True)
-    weights = class_weights([t for row in rows for t in row["targets"].values()], options.balance)
+    weights = causal.class_weights([t for row in rows for t in row["targets"].values()], options.balance)
     weights_C = torch.tensor(weights, dtype=torch.float32)
     print(f"# weights of the classes: {[round(w, 2) for w in weights_C.tolist()]}", flush=True)
     if training.gradient_checkpointing:
@@ -96,15 +84,15 @@ def train(options: Options, folder: RunFolder, splits: dict[str, shared.Rows], l
         train_dataset=rows,
         eval_dataset=watched_rows or None,
         processing_class=tokenizer,
-        data_collator=collator(tokenizer),
-        compute_loss_func=lambda outputs, labels, num_items_in_batch=None: head_loss(
+        data_collator=causal.collator(tokenizer),
+        compute_loss_func=lambda outputs, labels, num_items_in_batch=None: causal.head_loss(
             outputs.logits, labels, weights_C, options.focal, num_items_in_batch
         ),
         preprocess_logits_for_metrics=lambda logits, _: logits.argmax(-1),
-        compute_metrics=lambda found: figures(np.asarray(found.predictions), np.asarray(found.label_ids)),
+        compute_metrics=lambda found: causal.figures(np.asarray(found.predictions), np.asarray(found.label_ids)),
     )
     fit(trainer, folder, training.early_stop)
     save_merged(trainer, tokenizer, folder / shared.ANNOTATOR)
     if folder.writes:
-        write_settings(folder / shared.ANNOTATOR, languages, tokens)
+        causal.write_settings(folder / shared.ANNOTATOR, languages, tokens)
     return folder.writes

@@ -27,7 +27,7 @@ from fewl.records import read_record
 from fewl.score import FewlOptions, check_options, score_records
 from fewl.similarity import Encode
 from mitigate import models
-from mitigate.io import Record, UsageError, check_record
+from mitigate.io import Record, UsageError, check_record, usage
 from mitigate.recipes.config import Recipe, Section
 from mitigate.recipes.data import read_good
 from mitigate.recipes.folder import RunFolder
@@ -53,7 +53,6 @@ class Method(Section):
     paper: tuple[float, ...] = ()
 
     def options(self, seed: int) -> FewlOptions:
-        """As FEWL takes them."""
         return FewlOptions(**self.model_dump(exclude={"samples", "paper"}), seed=seed)
 
 
@@ -78,7 +77,6 @@ class Options(Recipe):
 
 
 def check(options: Options) -> None:
-    """Refuse a missing file, and a run without a figure."""
     if not options.data.is_file():
         raise UsageError(f"cannot read {options.data}: no such file")
     if not options.above and not options.compared and options.highest is None:
@@ -86,14 +84,11 @@ def check(options: Options) -> None:
 
 
 def run(options: Options, folder: RunFolder) -> int:
-    """Read, ask what is missing, score by every method, print the table."""
     found, bad = read_good(options.data, lambda row: check_record(as_record(row)), folder, "questions with answers")
     records = [as_record(row) for row in found]
     for name, method in options.methods.items():
-        try:
+        with usage(f"methods.{name}: "):
             check_options([read_record(r) for r in records], method.options(0), list(options.reference_llms))
-        except ValueError as error:
-            raise UsageError(f"methods.{name}: {error}") from error
     kinds = {answer.get("kind") for record in records for answer in record["answers"]}
     if missing := sorted({*sum(options.above, ()), options.highest} - kinds - {None}):
         raise UsageError(
@@ -108,12 +103,11 @@ def run(options: Options, folder: RunFolder) -> int:
     wanted = [m.expertise for m in options.methods.values() if models.wants_pairs(m.expertise)]
     with ExitStack() as stack:
         opened: dict[str, Engine] = {}
-        cache = folder / "replies.sqlite"
-
-        def named(llms: Mapping[str, str], option: str) -> dict[str, Engine]:
-            return models.open_named([f"{n}={e}" for n, e in llms.items()], option, stack, opened, cache, 16)
-
-        references, answers = named(options.reference_llms, "reference_llms"), named(options.answer_llms, "answer_llms")
+        where: Any = (stack, opened, folder / "replies.sqlite", 16)
+        references, answers = (
+            models.open_named([f"{name}={engine}" for name, engine in named.items()], option, *where)
+            for option, named in (("reference_llms", options.reference_llms), ("answer_llms", options.answer_llms))
+        )
         how: Any = {"samples": options.samples, "pairs": options.pairs, "expertise": (*wanted, "uniform")[0]}
         models.fill(records, references, answers=answers, **how, tell=partial(print, flush=True))
         encoder, encode = models.load_encoder(options.embedding, [record["question"] for record in records])
@@ -128,7 +122,7 @@ def run(options: Options, folder: RunFolder) -> int:
         for row in rows:
             print(" | ".join(f"{value:.2f}" if isinstance(value, float) else str(value) for value in row.values()))
         if options.judge is not None:
-            judge = models.open_named([options.judge], "judge", stack, opened, cache, 16)[options.judge]
+            judge = models.open_named([options.judge], "judge", *where)[options.judge]
             rates = neighbours_fit(judge, records, encode)
             folder.write("figure2.json", json.dumps(rates) + "\n")
             print(f"Figure 2: {rates} of the answers to the 1st to {NEIGHBOURS}th neighbour fit the question")

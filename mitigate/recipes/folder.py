@@ -22,7 +22,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -31,7 +31,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from mitigate.io import OutputError, UsageError, dump_line, files, read_rows, write_bytes
+from mitigate.io import OutputError, UsageError, dump_line, files, read_rows, usage, write_bytes
 from mitigate.recipes.config import Section, dump
 
 CONFIG = "config.yaml"
@@ -47,7 +47,7 @@ PACKAGES = (
 )  # fmt: skip
 
 
-class RunFolder:
+class RunFolder(AbstractContextManager["RunFolder"]):
     """An open run folder; :func:`open_run` makes it."""
 
     def __init__(self, path: Path, lock: int | None = None, *, writes: bool = True) -> None:
@@ -77,7 +77,6 @@ class RunFolder:
                 file.write(data)
 
     def rows(self, name: str = METRICS) -> list[dict[str, Any]]:
-        """The rows of a JSON Lines file of the folder."""
         return list(read_rows(self / name))
 
     def cut(self, step: int) -> None:
@@ -85,16 +84,13 @@ class RunFolder:
         self.write_rows(METRICS, [row for row in self.rows() if row.get("step", 0) <= step])
 
     def write_rows(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Write a whole JSON Lines file of the folder."""
         self.write(name, b"".join(dump_line(dict(row)) for row in rows).decode())
 
     def write(self, name: str, text: str) -> None:
-        """Write a whole file of the folder."""
         if self.writes:
             write_bytes(self / name, text.encode())
 
     def finish(self, figures: Mapping[str, Any]) -> None:
-        """Mark the run complete and keep its final figures."""
         self.write(DONE, json.dumps(dict(figures), indent=1, ensure_ascii=False) + "\n")
 
     def discard(self) -> None:
@@ -106,9 +102,6 @@ class RunFolder:
         """Let other processes have the folder."""
         if self._lock is not None:
             os.close(self._lock)
-
-    def __enter__(self) -> RunFolder:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -128,14 +121,13 @@ def open_run(path: Path, options: Section, *, overwrite: bool = False) -> RunFol
     folder = RunFolder(path, lock)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _begin(folder, options, overwrite)
+        with usage(kinds=OutputError):
+            _begin(folder, options, overwrite)
     except BaseException as error:
         folder.close()
         if isinstance(error, BlockingIOError):
             who = f"{path} is being written by another run"
             raise UsageError(f"{who}: wait for it, or choose another --output") from error
-        if isinstance(error, OutputError):
-            raise UsageError(str(error)) from error
         raise
     return folder
 

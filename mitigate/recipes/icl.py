@@ -43,14 +43,12 @@ class Options(Recipe):
 
 
 def check(options: Options) -> None:
-    """Refuse missing files."""
     for path in (options.pool, options.questions):
         if path is not None and not path.is_file():
             raise UsageError(f"cannot read {path}: no such file")
 
 
 def run(options: Options, folder: RunFolder) -> int:
-    """Score, choose, prompt, ask."""
     records, bad = read_records(options.pool, options.baseline, options.scoring, folder)
     tests = records
     if options.questions is not None:

@@ -28,7 +28,7 @@ from engines.types import Engine, EngineError, Sampling, check_asked
 from fewl.expertise import reference_answers
 from fewl.score import check_options, score_records
 from mitigate.inference.correct import best_of, correct, with_engine
-from mitigate.io import Record, UsageError
+from mitigate.io import Record, UsageError, usage
 from mitigate.models import EngineName, at_once, failures, open_annotator, open_engine
 from mitigate.recipes import runner
 from mitigate.recipes.config import Recipe
@@ -72,7 +72,6 @@ class Options(Recipe, Judging):
 
 
 def check(options: Options) -> None:
-    """Refuse options that do not go together, and data that is not there."""
     if not options.data.is_file():
         raise UsageError(f"cannot read {options.data}: no such file")
     if (options.select == "fewl") != bool(options.reference_llms):
@@ -82,15 +81,12 @@ def check(options: Options) -> None:
     if options.select == "fewl":
         if options.scoring.expertise == "similarity":
             raise UsageError("scoring.expertise: nothing makes IW/CO pairs here; expected uniform or discovered")
-        try:
+        with usage("scoring: "):
             check_options([], options.scoring.options(), list(options.reference_llms))
-        except ValueError as error:
-            raise UsageError(f"scoring: {error}") from error
     options.check_calibration()
 
 
 def run(options: Options, folder: RunFolder) -> int:
-    """Ask, choose, correct, chunk by chunk; then the figures and the page."""
     needs = options.select == "annotator" or options.reference_in_prompt or options.correct
     check_line = partial(check_question, needed=True, reference=needs)
     rows, bad = read_good(options.data, check_line, folder, '{"question", "reference"}' if needs else '{"question"}')
@@ -285,7 +281,6 @@ def _ratio(above: np.ndarray, below: np.ndarray) -> Statistic:
 
 
 def _table(figures: Mapping[str, Any]) -> list[list[str]]:
-    """A row for each stage, in the order of HEADINGS."""
     return [[*runner.cells(figures[stage])[1:], percent(figures[stage]["in_document"])] for stage in STAGES]
 
 
@@ -326,7 +321,6 @@ def _tell(figures: Mapping[str, Any], folder: RunFolder) -> None:
 
 
 def show(folder: RunFolder) -> None:
-    """Print the figures of a complete run."""
     figures = folder.done or {}
     if "when" not in figures.get("first", {}):
         raise UsageError(f"{folder.path} is of an earlier version, whose first answers were drawn; give --overwrite")

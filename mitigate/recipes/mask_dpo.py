@@ -9,12 +9,15 @@ from typing import Any, Literal
 from pydantic import Field
 
 from engines.checkpoint import locate
+from engines.types import check_chats
 from mitigate.io import Problem, Record, UsageError, check_texts, read_lines, shown
 from mitigate.recipes import options as shared
 from mitigate.recipes import runner
 from mitigate.recipes.config import Section
 from mitigate.recipes.data import HELD_OUT, Questions
 from mitigate.recipes.folder import RunFolder
+from mitigate.recipes.trainer import fit_and_save, rl_arguments, starting_point
+from mitigate.rl.preferences import KEPT, build_pairs, sentences_of
 
 SAMPLED, PAIRS = "sampled.jsonl", "pairs.jsonl"
 SIDES = ("chosen", "rejected")
@@ -55,7 +58,6 @@ class Options(shared.Base):
 
 
 def check(options: Options) -> None:
-    """Refuse what can't work; see ``check_base``."""
     shared.check_base(options)
     if options.pairs is not None:
         _read_pairs(options.pairs)
@@ -65,7 +67,7 @@ def check(options: Options) -> None:
             f"trainer.batch: expected a multiple of per_device_batch × processes = {once} × {processes}, "
             f"got {options.trainer.batch}"
         )
-    shared.check_arguments(options, "dpo", options.dpo, "DPOConfig", lambda made: arguments(made, Path()))
+    shared.check_arguments(options, "dpo", arguments)
 
 
 def run(options: Options, folder: RunFolder) -> int:
@@ -80,8 +82,6 @@ def prepare(options: Options, questions: Questions, folder: RunFolder) -> None:
     if options.pairs is not None:
         folder.write_rows(PAIRS, _apart(_read_pairs(options.pairs), questions.evaluation.get(HELD_OUT, [])))
         return
-    from mitigate.rl.preferences import build_pairs
-
     how, judge = options.sampling, options.load_annotator(options.reward.annotator)
     done = folder.rows(SAMPLED)
     first = done[-1]["place"] if done else 0  # of which only a part may have been written
@@ -120,8 +120,6 @@ def _apart(pairs: list[Record], held: Sequence[Record]) -> list[Record]:
 
 def _read_pairs(path: Path) -> list[Record]:
     """The pairs of a file with their sentences in our form; UsageError names the first bad line."""
-    from engines.types import check_chats
-    from mitigate.rl.preferences import KEPT, sentences_of
 
     def check_pair(record: Record) -> list[Problem]:
         try:
@@ -153,10 +151,6 @@ def _read_pairs(path: Path) -> list[Record]:
 
 
 def arguments(options: Options, folder: Path) -> Any:
-    """TRL's ``DPOConfig`` of the recipe."""
-    from trl import DPOConfig
-
-    from mitigate.recipes.trainer import rl_arguments
     from mitigate.rl.dpo import MASK_DPO, PAPER_MASK_DPO
 
     chosen, processes = options.trainer, options.processes
@@ -167,7 +161,7 @@ def arguments(options: Options, folder: Path) -> Any:
         per_device_train_batch_size=batch, gradient_accumulation_steps=chosen.batch // (batch * processes),
         max_length=chosen.max_length,
     )  # fmt: skip
-    return DPOConfig(**shared.over(own, shared.typed("dpo", options.dpo, "DPOConfig")))
+    return shared.trl_config(options, "dpo", own)
 
 
 def train(options: Options, questions: Questions, folder: RunFolder) -> None:
@@ -176,7 +170,6 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
     from transformers import AutoTokenizer
     from trl import DPOTrainer
 
-    from mitigate.recipes.trainer import fit_and_save, starting_point
     from mitigate.rl.dpo import MaskDPOCollator
 
     tokenizer: Any = AutoTokenizer.from_pretrained(locate(options.model), trust_remote_code=False)

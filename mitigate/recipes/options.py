@@ -17,7 +17,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from annotators import load_annotator
 from annotators.base import Annotator, parts_of
 from engines.checkpoint import locate
-from mitigate.io import UsageError
+from mitigate.io import UsageError, usage
 from mitigate.models import ModelName
 from mitigate.recipes.config import Recipe, Section, nearest, recipes_folder
 from mitigate.rewards.config import Reward
@@ -116,8 +116,6 @@ class Launch(Section):
 
 
 class Base(Recipe):
-    """The options of both tasks."""
-
     model: ModelName = Field(description="folder, hub id or packaged:NAME of a chat model")
     data: str = Field(min_length=1, description="JSON Lines file, CSV file or hub id")
     configuration: str | None = Field(default=None, description="of a hub data set that has several: distractor, v2.1")
@@ -153,15 +151,12 @@ class Base(Recipe):
         from mitigate.rewards.reward import own_device
 
         operating = self.reward.operating if name == self.reward.annotator else {}
-        try:
+        with usage(f"annotator {name}: ", (OSError, ValueError, ImportError)):
             device = self.reward.device or own_device()
             return load_annotator(name, device=device, dtype=self.reward.dtype, **operating)
-        except (OSError, ValueError, ImportError) as error:
-            raise UsageError(f"annotator {name}: {error}") from error
 
 
 def check_packages(task: str, lora: Lora | None) -> None:
-    """Refuse to train without the libraries for it."""
     for name in ("trl", "datasets", *(("peft",) if lora else ())):
         if find_spec(name) is None:
             raise UsageError(f"{task} needs {name}: pip install 'hallucination-toolkit[trl]'")
@@ -176,10 +171,8 @@ def check_training(task: str, sources: Sequence[str], training: Training, lora: 
         if looks_local and not path.exists():
             raise UsageError(f"{source}: no such file or folder")
         if path.is_dir():
-            try:
+            with usage(kinds=OSError):
                 locate(source)
-            except OSError as error:
-                raise UsageError(str(error)) from error
     for key, file in (("deepspeed", training.deepspeed), ("fsdp_config", training.fsdp_config)):
         if file is not None and not Path(file).is_file():
             raise UsageError(f"training.{key}: expected a JSON file, there is none at {file}")
@@ -194,25 +187,23 @@ def check_base(options: Base) -> None:
     from annotators.published import KINDS
 
     check_packages(options.task, options.lora)
-    own, asked = options._annotators, []
-    for name, annotator in (("reward.annotator", options.reward.annotator), ("evaluation.annotator", options.judge)):
+    own, reward, asked = options._annotators, options.reward, []
+    for name, annotator in (("reward.annotator", reward.annotator), ("evaluation.annotator", options.judge)):
         if annotator in own and options.launch is not None:
             raise UsageError(
                 f"{name}: {annotator!r} exists in this process only; expected launch: null, or an annotator that "
                 "every process can load"
             )
-        try:
+        with usage(f"{name}: "):
             parts = [annotator] if annotator in own else [one for part in parts_of(annotator) for one in parts_of(part)]
-        except ValueError as error:
-            raise UsageError(f"{name}: {error}") from error
         asked.append({*parts})
         for part in parts:
             kind, _, model = part.partition(":")
             _check_place(name, model if kind in KINDS else part, ("embedded", "generative:", *own))
-    if options.reward.annotator in own:
-        for name in options.reward.operating:
-            raise UsageError(f"reward.{name}: expected null, since {options.reward.annotator!r} is used as handed in")
-    options.reward.check_calibration("reward.")
+    if reward.annotator in own:
+        for name in reward.operating:
+            raise UsageError(f"reward.{name}: expected null, since {reward.annotator!r} is used as handed in")
+    reward.check_calibration("reward.")
     data = Path(options.data)
     if not data.is_file() and (not HUB_ID.fullmatch(options.data) or data.suffix in {".jsonl", ".json", ".csv"}):
         raise UsageError(f"data: no such file {options.data!r}; expected JSON Lines, CSV or a hub id")
@@ -224,10 +215,9 @@ def check_base(options: Base) -> None:
         raise UsageError("evaluation.engine: vllm is not installed: pip install 'hallucination-toolkit[vllm]'")
     if options.launch is not None and not options.launch.file().is_file():
         raise UsageError(f"launch.config: no such file {options.launch.file()}")
-    reward = options.reward
     if not (reward.calibration or options.uncalibrated or reward.annotator in own or "generative:" in reward.annotator):
         raise UsageError(
-            f"reward.calibration: expected a file of `mitigate calibrate` for {options.reward.annotator!r}, got null: "
+            f"reward.calibration: expected a file of `mitigate calibrate` for {reward.annotator!r}, got null: "
             "a policy learns to exploit thresholds that are wrong on its answers. Give a file, or uncalibrated=true"
         )
     if set.intersection(*asked) and not options.evaluation.same_judge:
@@ -237,17 +227,19 @@ def check_base(options: Base) -> None:
         )
 
 
-def typed(key: str, given: Mapping[str, Any], config: str) -> dict[str, Any]:
-    """Options for TRL as its configuration class ``config`` types them: YAML reads 1e-6 as a text.
+def _typed(options: Base, key: Literal["grpo", "dpo"]) -> dict[str, Any]:
+    """The recipe's options for TRL under ``key``, as TRL's class types them: YAML reads 1e-6 as a text.
 
     Imports TRL where any are given. Raises UsageError: the class has no such option, it is of another type, or it lets
     a model run code of its own.
     """
+    given: Mapping[str, Any] = getattr(options, key)
     if not given:
         return {}
     import trl
 
-    known = {name: kind for name, kind in get_type_hints(getattr(trl, config)).items() if name not in OWN}
+    config = getattr(trl, f"{key.upper()}Config")
+    known = {name: kind for name, kind in get_type_hints(config).items() if name not in OWN}
     found = {}
     for name, value in given.items():
         inner = value or {} if name == "model_init_kwargs" else {}
@@ -259,7 +251,7 @@ def typed(key: str, given: Mapping[str, Any], config: str) -> dict[str, Any]:
             )
         if name not in known:
             raise UsageError(
-                f"{key}.{name}: {config} of trl {trl.__version__} has no such option{nearest(name, known)}"
+                f"{key}.{name}: {config.__name__} of trl {trl.__version__} has no such option{nearest(name, known)}"
             )
         try:
             found[name] = TypeAdapter(known[name]).validate_python(value)
@@ -268,34 +260,36 @@ def typed(key: str, given: Mapping[str, Any], config: str) -> dict[str, Any]:
                 raise UsageError(f"{key}.{name}: {error.errors()[0]['msg'].lower()}, got {value!r}") from error
             found[name] = value
         if name == "loss_type":  # TRL refuses it in training only, and lists what it knows in its help
-            listed = re.search(r"values are([^.]*)", getattr(trl, config).__dataclass_fields__[name].metadata["help"])
+            listed = re.search(r"values are([^.]*)", config.__dataclass_fields__[name].metadata["help"])
             losses, own = re.findall(r"'(\w+)'", listed[1] if listed else ""), found[name]
             if losses and not {*([own] if isinstance(own, str) else own)} <= {*losses}:
                 raise UsageError(f"{key}.{name}: expected some of {', '.join(losses)}; got {value!r}")
     return found
 
 
-def over(own: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Options for TRL, those that are given over our own; of ``model_init_kwargs`` each key by itself."""
+def trl_config(options: Base, key: Literal["grpo", "dpo"], own: Mapping[str, Any]) -> Any:
+    """TRL's ``GRPOConfig`` or ``DPOConfig``: the recipe's options for it over our own, of ``model_init_kwargs`` each
+    key by itself.
+    """
+    import trl
+
+    given = _typed(options, key)
     inner = own["model_init_kwargs"] | (given.get("model_init_kwargs") or {})
-    return {**own, **given, "model_init_kwargs": inner}
+    return getattr(trl, f"{key.upper()}Config")(**{**own, **given, "model_init_kwargs": inner})
 
 
-def check_arguments(
-    options: Base, key: str, given: Mapping[str, Any], config: str, build: Callable[[Any], Any]
-) -> None:
-    """Refuse options for TRL that its class ``config`` does not take, or of which it can't be built.
+def check_arguments(options: Base, key: Literal["grpo", "dpo"], build: Callable[[Any, Path], Any]) -> None:
+    """Refuse options for TRL that its class does not take, or of which it can't be built.
 
     It isn't built for several processes, whose number decides how a batch divides, nor with what only a GPU can do.
     """
-    if typed(key, given, config) and options.launch is None:
+    if _typed(options, key) and options.launch is None:
         import torch
 
-        anywhere = {name: value for name, value in given.items() if name != "tf32" or torch.cuda.is_available()}
-        try:
-            build(options.model_copy(update={key: anywhere}))
-        except (ValueError, ImportError, TypeError, OSError) as error:
-            raise UsageError(f"{key}: {error}") from error
+        given = getattr(options, key).items()
+        anywhere = {name: value for name, value in given if name != "tf32" or torch.cuda.is_available()}
+        with usage(f"{key}: ", (ValueError, ImportError, TypeError, OSError)):
+            build(options.model_copy(update={key: anywhere}), Path())
 
 
 def _check_place(name: str, value: str, known: tuple[str, ...]) -> None:

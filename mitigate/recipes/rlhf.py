@@ -15,6 +15,7 @@ from mitigate.recipes import options as shared
 from mitigate.recipes import runner
 from mitigate.recipes.data import Questions
 from mitigate.recipes.folder import RunFolder
+from mitigate.recipes.trainer import fit_and_save, rl_arguments, starting_point
 from mitigate.rl.credit import Credit
 
 show = runner.show
@@ -70,22 +71,21 @@ class Options(shared.Base):
 
 
 def check(options: Options) -> None:
-    """Refuse what can't work; see ``check_base``."""
     shared.check_base(options)
     chosen = options.trainer
     if (chosen.kl_target is not None or chosen.on_gap == "raise-kl") and not options.grpo.get("beta", chosen.beta):
         raise UsageError("trainer.beta: expected a number above 0 to start from, since KL is to be controlled, got 0")
     if chosen.share_prompts and options.grpo.get("gradient_checkpointing", chosen.gradient_checkpointing):
         raise UsageError("trainer.share_prompts: expected gradient_checkpointing: false, which keeps no keys")
-    answers, processes = options.trainer.prompts * options.trainer.group, options.processes
+    answers, processes = chosen.prompts * chosen.group, options.processes
     if answers % (options.per_device * processes):
         raise UsageError(
             f"trainer.per_device_batch: expected a divisor of prompts × group / processes = {answers} / {processes}, "
-            f"got {options.trainer.per_device_batch}"
+            f"got {chosen.per_device_batch}"
         )
     if options.grpo.get("use_vllm") and find_spec("vllm") is None:
         raise UsageError("grpo.use_vllm: vllm is not installed: pip install 'hallucination-toolkit[vllm]'")
-    shared.check_arguments(options, "grpo", options.grpo, "GRPOConfig", lambda made: arguments(made, Path()))
+    shared.check_arguments(options, "grpo", arguments)
 
 
 def run(options: Options, folder: RunFolder) -> int:
@@ -94,11 +94,6 @@ def run(options: Options, folder: RunFolder) -> int:
 
 
 def arguments(options: Options, folder: Path) -> Any:
-    """TRL's ``GRPOConfig`` of the recipe."""
-    from trl import GRPOConfig
-
-    from mitigate.recipes.trainer import rl_arguments
-
     chosen = options.trainer
     own = rl_arguments(options, chosen, folder) | dict(
         max_steps=chosen.steps, per_device_train_batch_size=options.per_device,
@@ -108,7 +103,7 @@ def arguments(options: Options, folder: Path) -> Any:
         reward_weights=[1.0, *options.extra_rewards.values(), *([0.0] if chosen.judge_every else [])],
         log_completions=False,
     )  # fmt: skip
-    return GRPOConfig(**shared.over(own, shared.typed("grpo", options.grpo, "GRPOConfig")))
+    return shared.trl_config(options, "grpo", own)
 
 
 def train(options: Options, questions: Questions, folder: RunFolder) -> None:
@@ -117,7 +112,6 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
     from transformers import AutoTokenizer
 
     from engines.transformers_engine import decode_quickly
-    from mitigate.recipes.trainer import fit_and_save, starting_point
     from mitigate.rl.control import Control
     from mitigate.rl.grpo import SentenceGRPOTrainer, SharedPromptTrainer
 
@@ -145,13 +139,20 @@ def rewards(options: Options, tokenizer: Any) -> list[Any]:
 
     Thinking is left out of what a model that thinks says; another one would only hide its claims there.
     """
+    from trl import rewards as trl_rewards
+
     from mitigate.rewards.reward import SentenceReward
 
     every, max_tokens = options.trainer.judge_every, options.trainer.max_new_tokens
     how = options.reward.model_dump(exclude={"annotator", "calibration", "expected_rate", "device", "dtype"})
     how |= {"eos_token_ids": tokenizer.eos_token_id, "thinking": thinking_of(str(tokenizer.chat_template))}
     own = SentenceReward(options.load_annotator(options.reward.annotator), **how)
-    found = [own, *(form_reward(name, max_tokens) for name in options.extra_rewards)]
+    form = {
+        "think_format": trl_rewards.think_format_reward,
+        "repetition": trl_rewards.get_repetition_penalty_reward(),
+        "soft_overlong": trl_rewards.get_soft_overlong_punishment(max_tokens, max_tokens // 5),
+    }
+    found = [own, *(form[name] for name in options.extra_rewards)]
     if every:
         found.append(runner.JudgeLog(SentenceReward(options.load_annotator(options.judge), name="judge", **how), every))
     return found
@@ -162,14 +163,3 @@ def thinking_of(template: str) -> tuple[str, str] | None:
     if "<|channel|>" in template:
         return THINKING[-1]
     return next((tags for tags in THINKING if tags[1] in template), None)
-
-
-def form_reward(name: Extra, max_new_tokens: int) -> Any:
-    """One of TRL's reward functions that needs no column of its own."""
-    from trl import rewards
-
-    if name == "think_format":
-        return rewards.think_format_reward
-    if name == "repetition":
-        return rewards.get_repetition_penalty_reward()
-    return rewards.get_soft_overlong_punishment(max_new_tokens, max_new_tokens // 5)

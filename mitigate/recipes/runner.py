@@ -22,6 +22,8 @@ from typing import Any
 
 from annotators.base import Annotator
 from annotators.records import Annotation, hallucination_rate
+from engines import load_engine
+from engines.types import Sampling
 from mitigate.io import UsageError, progress
 from mitigate.models import refuse_failures
 from mitigate.recipes.config import load_recipe
@@ -29,6 +31,7 @@ from mitigate.recipes.data import Questions, read_questions
 from mitigate.recipes.folder import CONFIG, METRICS, REJECTED, SAMPLES, RunFolder
 from mitigate.recipes.options import Base
 from mitigate.recipes.trainer import MODEL
+from mitigate.report import terminal
 from mitigate.report.html import write_run_page
 from mitigate.report.totals import NOT_CHECKED, UNSURE, Totals, percent, printable
 
@@ -66,20 +69,19 @@ def run(options: Base, folder: RunFolder, train: Part, prepare: Part | None = No
             launch(options.launch.file(), options.launch.processes, folder)
     answer_and_judge(AFTER, str(folder / MODEL), questions, options, folder)
     samples = folder.rows(SAMPLES)
-    table = compare(samples)
+    table, judged_by = compare(samples), judges(samples)
     write_run_page(
-        folder / "report.html", about=[options.about, f"Judged by {'; '.join(judges(samples))}"], comparison=table,
+        folder / "report.html", about=[options.about, f"Judged by {'; '.join(judged_by)}"], comparison=table,
         head=HEADINGS, rows=map(cells, table), metrics=folder.rows(METRICS), samples=samples,
         pairs=SHOWN,
         note=f"Hallucinated: contradictory or unverifiable, of the factual sentences. {by_reward(table)}",
     )  # fmt: skip
-    folder.finish({"table": table, "judges": judges(samples)})
+    folder.finish({"table": table, "judges": judged_by})
     show(folder)
     return 3 if questions.rejected else 0
 
 
 def launch(config: Path, processes: int, folder: RunFolder) -> None:
-    """Train in several processes."""
     command = [
         sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config),
         "--num_processes", str(processes), "-m", "mitigate.recipes.runner", str(folder.path),
@@ -91,10 +93,15 @@ def launch(config: Path, processes: int, folder: RunFolder) -> None:
 
 
 def show(folder: RunFolder) -> None:
-    """Print the table of a complete run, and where its files are."""
+    """Print the table of a complete run with what it means and who judged, and where its files are."""
     if (done := folder.done) is None:
         return
-    print_table(done["table"], done["judges"])
+    print_rows("Answers before and after", HEADINGS, map(cells, done["table"]))
+    print(
+        f"Judged by {printable('; '.join(done['judges']))}. Hallucinated: of factual sentences. No verdict: sentences "
+        "that the judge was not sure of or could not judge. Supported (repeats count once) and sentences: mean per "
+        f"answer. Silent: answers without a fact. Interval over answers. {by_reward(done['table'])}"
+    )
     for name in ("report.html", SAMPLES, METRICS, CONFIG, MODEL):
         print(f"{name.split('.')[0]}: {folder / name}")
 
@@ -112,9 +119,8 @@ def quiet() -> None:
 
 def main(path: Path) -> None:
     """Train as the folder's recipe says."""
+    options: Any
     options, task = load_recipe(path / CONFIG)
-    if not isinstance(options, Base):
-        raise TypeError(f"expected a recipe that trains a language model, got the task {options.task}")
     quiet()
     task.train(options, read_questions(options, None), RunFolder(path))
 
@@ -127,11 +133,6 @@ def ask(
     Each chat draws from its own stream of the seed, so answers do not depend on their neighbours. ``how`` has
     ``temperature`` and ``max_new_tokens``.
     """
-    from engines import load_engine
-    from engines.types import Sampling
-
-    if not rows:
-        return
     with (
         closing(load_engine(f"{options.evaluation.engine}:{model}", dtype=options.dtype)) as engine,
         progress("answers", len(rows)) as tell,
@@ -276,27 +277,11 @@ def by_reward(table: Sequence[Row]) -> str:
 
 def print_rows(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print rows as a table under HEADINGS or some of them; all but the first two are numbers."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = Table(title=title, title_justify="left")
-    for name in head:
-        shown.add_column(name, justify="left" if name in HEADINGS[:2] else "right")
-    for row in rows:
-        shown.add_row(*map(Text, row))
-    Console(width=None if sys.stdout.isatty() else WIDTH).print(shown)
-
-
-def print_table(table: Sequence[Row], judged_by: Sequence[str]) -> None:
-    """Print the table of :func:`compare` with what it means, and who judged."""
-    print_rows("Answers before and after", HEADINGS, map(cells, table))
-    note = (
-        f"Judged by {printable('; '.join(judged_by))}. Hallucinated: of factual sentences. No verdict: sentences that "
-        f"the judge was not sure of or could not judge. Supported (repeats count once) and sentences: mean per answer. "
-        f"Silent: answers without a fact. Interval over answers. {by_reward(table)}"
-    )
-    print(note.strip())
+    texts = ([terminal.plain(cell) for cell in row] for row in rows)
+    shown = terminal.table(head, texts, title=title, title_justify="left")
+    for column in shown.columns:
+        column.justify = "left" if column.header in HEADINGS[:2] else "right"
+    terminal.console(WIDTH).print(shown)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -45,25 +45,23 @@ class Options(Recipe):
 
 
 def check(options: Options) -> None:
-    """Refuse missing files and extras."""
     check_training(options.task, [options.model, str(options.data)], options.training, options.lora)
 
 
 def run(options: Options, folder: RunFolder) -> int:
-    """Pick, train, answer the held-out questions before and after."""
     records, bad = read_records(options.data, options.baseline, options.scoring, folder)
     train, test = _rows(options, folder, records)
     before, after = _train(options, folder, train, test)
-    rows = [
-        {"id": r["id"], "question": r["question"], "untuned": b or None, "tuned": a or None}
-        for r, b, a in zip(test, before, after, strict=True)
-    ]
-    folder.write_rows("answers.jsonl", rows)
-    judged = pairs(test, before, after)
-    folder.write_rows("pairs.jsonl", judged)
+    answers, pairs = [], []
+    for record, untuned, tuned in zip(test, before, after, strict=True):
+        asked = {"id": record["id"], "question": record["question"]}
+        answers.append({**asked, "untuned": untuned or None, "tuned": tuned or None})
+        pairs.append({**asked, "baseline": untuned, "method": tuned})  # an empty answer loses
+    folder.write_rows("answers.jsonl", answers)
+    folder.write_rows("pairs.jsonl", pairs)
     figures = {
         "train_rows": len(train), "train_questions": len({row["question"] for row in train}),
-        "test_questions": len(test), "rejected_lines": bad, "pairs": len(judged), **losses(folder),
+        "test_questions": len(test), "rejected_lines": bad, "pairs": len(pairs), **losses(folder),
     }  # fmt: skip
     folder.finish(figures)
     print(json.dumps(figures))
@@ -169,9 +167,8 @@ def generate(model: Any, tokenizer: Any, questions: Sequence[str], form: str, *,
             asked = [prompt(question, form) for question in questions[start : start + BATCH]]
             if form == "chat":
                 asked = tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
-            special = form == "plain"  # a chat template has its own
-            how = {"return_tensors": "pt", "padding": True, "return_token_type_ids": False}
-            inputs = tokenizer(asked, add_special_tokens=special, **how).to(model.device)
+            how = {"add_special_tokens": form == "plain", "return_token_type_ids": False}  # a chat template has its own
+            inputs = tokenizer(asked, return_tensors="pt", padding=True, **how).to(model.device)
             with torch.inference_mode():
                 out = model.generate(
                     **inputs, do_sample=False, max_new_tokens=max_new_tokens, pad_token_id=tokenizer.pad_token_id
@@ -181,11 +178,3 @@ def generate(model: Any, tokenizer: Any, questions: Sequence[str], form: str, *,
     finally:
         tokenizer.padding_side = side
     return texts
-
-
-def pairs(records: Sequence[Mapping[str, Any]], before: Sequence[str], after: Sequence[str]) -> list[dict[str, Any]]:
-    """Pairs for `mitigate judge`: the untuned model's answer is the baseline; an empty answer loses."""
-    return [
-        {"id": record["id"], "question": record["question"], "baseline": base, "method": tuned}
-        for record, base, tuned in zip(records, before, after, strict=True)
-    ]

@@ -11,7 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -139,15 +139,13 @@ def load_lm(name: str, training: LmTraining) -> tuple[Any, Any]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     trust_remote_code = training.trust_remote_code
-    try:
+    with usage(f"model {name}: ", (ImportError, OSError, ValueError)):
         where = locate(name)
         with own_code(name):
             tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=trust_remote_code)
             model = AutoModelForCausalLM.from_pretrained(
                 where, dtype=training.dtype, trust_remote_code=trust_remote_code, use_safetensors=True
             )
-    except (ImportError, OSError, ValueError) as error:
-        raise UsageError(f"model {name}: {error}") from error
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return model, tokenizer
@@ -213,48 +211,43 @@ def fit(trainer: Any, folder: RunFolder, early_stop: int | None = None) -> None:
         trainer.remove_callback(printing)
     if early_stop is not None:
         trainer.add_callback(EarlyStoppingCallback(early_stop))
-    watch = _watch(folder)
-    trainer.add_callback(watch)
     found = last_checkpoint(folder / CHECKPOINTS)
-    try:
-        with scoring_replies_alone():
-            trainer.train(resume_from_checkpoint=str(found) if found else None)
-    finally:
-        watch.close()
+    with ExitStack() as stack:
+        trainer.add_callback(_watch(folder, stack))
+        stack.enter_context(scoring_replies_alone())
+        trainer.train(resume_from_checkpoint=str(found) if found else None)
 
 
 @contextmanager
 def scoring_replies_alone() -> Iterator[None]:
     """TRL's language-model heads score no token of a prompt on a CPU either.
 
-    Elsewhere than on Triton's devices TRL scores prompts too, since some compilers dislike shapes that change, and
-    then leaves them out. That took two fifths of SmolLM2's time with prompts nine times as long as the replies.
+    Elsewhere than on Triton's devices TRL scores prompts too and then leaves them out, since compilers such as Neuron's
+    begin anew for each number of tokens. That took two fifths of SmolLM2's time with prompts nine times as long as the
+    replies. oneDNN also makes a kernel for each new number, in bfloat16 with some 2 MiB, but in half a millisecond.
     """
-    if (utils := sys.modules.get("trl.trainer.utils")) is None:  # no trainer of TRL
+    utils: Any = sys.modules.get("trl.trainer.utils")
+    original = getattr(utils, "_use_triton", None)
+    if original is None:  # no trainer of TRL, or a TRL that decides elsewhere
         yield
         return
-    original = utils._use_triton
-    utils._use_triton = lambda device: device.type == "cpu" or original(device)  # type: ignore[attr-defined]
+    utils._use_triton = lambda device: device.type == "cpu" or original(device)
     try:
         yield
     finally:
-        utils._use_triton = original  # type: ignore[attr-defined]
+        utils._use_triton = original
 
 
-def _watch(folder: RunFolder) -> Any:
+def _watch(folder: RunFolder, stack: ExitStack) -> Any:
+    """A callback that writes what the trainer logs to the run folder, and shows progress until the stack closes."""
     from transformers import TrainerCallback
 
     class Watch(TrainerCallback):
-        """Writes what the trainer logs to the run folder, and shows progress."""
-
-        bar: Any = None
-
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if state.is_world_process_zero:
                 folder.cut(state.global_step)  # a run resumed from a checkpoint writes no step twice
                 self.spent = time.process_time()
-                self.bar = progress("training", state.max_steps, state.global_step)
-                self.tell = self.bar.__enter__()
+                self.tell = stack.enter_context(progress("training", state.max_steps, state.global_step))
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
             if not state.is_world_process_zero or not logs or "train_runtime" in logs:
@@ -267,10 +260,6 @@ def _watch(folder: RunFolder) -> Any:
             self.tell(state.global_step, note)
             if "eval_loss" in numbers:
                 print(f"step {state.global_step} of {state.max_steps}: {note}", flush=True)
-
-        def close(self) -> None:
-            if self.bar is not None:
-                self.bar.__exit__(None, None, None)
 
     return Watch()
 

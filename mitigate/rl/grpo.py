@@ -150,8 +150,11 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
         credit: Credit | None = None,
         **kwargs: Any,
     ) -> None:
-        if args is not None:
-            _check_args(args)
+        if args is not None and args.importance_sampling_level != "token":
+            raise ValueError(
+                f"importance_sampling_level={args.importance_sampling_level!r} multiplies one ratio of the whole "
+                'sequence with advantages of tokens, which shrinks a token\'s gradient to 1/T of it: set it to "token"'
+            )
         self.credit = credit or Credit()
         self._scored: dict[int, _Call] = {}  # index of the reward function → its call on this batch
         self._rewards: Any = None  # (B of all ranks, functions) of this batch, NaN for None
@@ -197,25 +200,23 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
         """TRL's, with `advantages` (B,) replaced by token-level ones (B, T)."""
         self._scored, self._rewards = {}, None
         out = super()._generate_and_score_completions(inputs)
-        shared_B, ids_BT = out.get("advantages"), out.get("completion_ids")
-        if shared_B is None or ids_BT is None or shared_B.shape != ids_BT.shape[:1]:
-            raise RuntimeError(_moved("its output holds no `advantages` (B,) beside `completion_ids` (B, T)"))
-        if any(len(call.scores) != len(ids_BT) for call in self._scored.values()):
-            raise RuntimeError(_moved("reward functions are not called once for each generation batch"))
-        if self._rewards is None:
-            raise RuntimeError(_moved("`_calculate_rewards` does not return the rewards of all functions"))
-        self._check_mixed()
+        shared_B: Any = out.get("advantages")
+        ids_BT: Any = out.get("completion_ids")
+        there = shared_B is not None and ids_BT is not None and shared_B.shape == ids_BT.shape[:1]
+        _expect(there, "its output holds no `advantages` (B,) beside `completion_ids` (B, T)")
+        once = all(len(call.scores) == len(ids_BT) for call in self._scored.values())
+        _expect(once, "reward functions are not called once for each generation batch")
+        _expect(self._rewards is not None, "`_calculate_rewards` does not return the rewards of all functions")
         tokens_BT = self._token_advantages(shared_B, ids_BT)
         self._scored = {}
         return {**out, "advantages": tokens_BT}
 
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """TRL's: (B of all ranks, functions), NaN for None; it is kept."""
-        self._rewards = super()._calculate_rewards(*args, **kwargs)
-        return self._rewards
+        """TRL's: (B of all ranks, functions), NaN for None; it is kept.
 
-    def _check_mixed(self) -> None:
-        """Plain numbers of a function that also returns segments would be lost: refuse them."""
+        Raises ValueError: plain numbers of a function that also returns segments would be lost.
+        """
+        self._rewards = super()._calculate_rewards(*args, **kwargs)
         for i, call in self._scored.items():
             kinds = {isinstance(score, SentenceScore) for score in call.scores if score is not None}
             if len(kinds) == 2:
@@ -223,6 +224,7 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
                     f"reward function {self.reward_func_names[i]!r} returns plain numbers beside SentenceScore: return "
                     "one kind, or None where there is no score; plain numbers belong into a function of their own"
                 )
+        return self._rewards
 
     def _shared(self, segmented: set[int], rows: int) -> tuple[np.ndarray, np.ndarray]:
         """Advantages of this rank's whole completions by functions without segments, and by those with, (B,) each."""
@@ -257,8 +259,8 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
                 out_BT[b] = shared
                 continue
             ids = [int(i) for i in call.completion_ids[b]]
-            if ids_BT[b, : len(ids)].tolist() != ids:
-                raise RuntimeError(_moved("the `completion_ids` of reward functions are not the rows of its output"))
+            same = ids_BT[b, : len(ids)].tolist() == ids
+            _expect(same, "the `completion_ids` of reward functions are not the rows of its output")
             decoded, spans_T2 = token_spans(self._fast, ids, self._special)
             ends = bool(ids) and ids[-1] in self._eos
             text, anchors_T = completion_text(call.completions[b]), anchors(decoded, spans_T2)
@@ -323,16 +325,10 @@ def _sentences(
     return "\n".join(f"{own.mean():+.2f} {sentence}" for own, sentence in lines if len(own))
 
 
-def _check_args(args: GRPOConfig) -> None:
-    if args.importance_sampling_level != "token":
-        raise ValueError(
-            f"importance_sampling_level={args.importance_sampling_level!r} multiplies one ratio of the whole sequence "
-            'with advantages of tokens, which shrinks a token\'s gradient to 1/T of it: set it to "token"'
-        )
-
-
-def _moved(what: str) -> str:
-    return (
+def _expect(there: bool, what: str) -> None:
+    if there:
+        return
+    raise RuntimeError(
         f"trl {trl.__version__} moved the hook that token-level advantages use "
         f"(GRPOTrainer._generate_and_score_completions): {what}. Install a TRL that "
         "tests/mitigate/rl/test_grpo_contract.py passes with, such as trl==1.16.0, and report it."

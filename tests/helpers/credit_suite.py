@@ -1,4 +1,4 @@
-"""Tokenizers of four kinds built on the spot, and texts with sentences.
+"""Tokenizers of four kinds built on the spot, and texts of several sentences.
 
 The true owner of a token is worked out without decoding anything: from the bytes or characters that its
 vocabulary entry stands for (`Kind.true_owners`).
@@ -8,6 +8,10 @@ import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+from examples.pocket.lm import build_tokenizer
 
 ENGLISH = [
     "The Loire is the longest river in France. It rises in the Massif Central.",
@@ -24,22 +28,6 @@ MIXED = [
     "Great 😀! Families 👨‍👩‍👧 came. 很好👍。Flags 🇫🇷 too.",
     "naïve résumé — “quotes”. Ελλάδα είναι εδώ. 한국어도 있다.",
 ]
-ENDS = ".!?。！？"
-
-
-def sentences(text: str) -> list[tuple[int, int]]:
-    """Cuts after a run of full stops (and a closing quote) that white space, the end or Han follows; no decimals."""
-    out, start, i = [], 0, 0
-    while i < len(text):
-        i += 1
-        stop = text[i - 1] in ENDS or (text[i - 1] == "”" and i > 1 and text[i - 2] in ENDS)
-        if i == len(text) or (stop and (text[i].isspace() or text[i - 1] in "。！？")):
-            lead = len(text[start:i]) - len(text[start:i].lstrip())
-            stripped = text[start:i].strip()
-            if stripped:
-                out.append((start + lead, start + lead + len(stripped)))
-            start = i
-    return out
 
 
 @dataclass
@@ -55,7 +43,7 @@ class Kind:
         """Characters of `text` that each token holds at least one byte of, read from the vocabulary entries."""
         entries = [self.core.id_to_token(i) for i in ids]
         if self.name in ("byte-level BPE", "SentencePiece BPE"):
-            table = {c: b for b, c in _byte_characters().items()}
+            table = {c: b for b, c in bytes_to_unicode().items()}
 
             def bytes_of(entry: str) -> bytes:
                 if self.name == "byte-level BPE":
@@ -126,24 +114,12 @@ def _character_of_each_byte(whole: bytes, text: str) -> list[int]:
     return out
 
 
-def _byte_characters() -> dict[int, str]:
-    """GPT-2's table from byte to printable character."""
-    table = {b: chr(b) for b in (*range(33, 127), *range(161, 173), *range(174, 256))}
-    return table | {b: chr(256 + n) for n, b in enumerate(b for b in range(256) if b not in table)}
-
-
 def kinds() -> list[Kind]:
     """Three tokenizers trained on these texts; the SentencePiece BPE is written by hand: few words, then bytes."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
     corpus = (ENGLISH + CHINESE + MIXED) * 2
     trained: dict[str, Any] = {"vocab_size": 330, "show_progress": False}
-    byte_level = Tokenizer(models.BPE())
-    byte_level.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    byte_level.decoder = decoders.ByteLevel()
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    bpe = trainers.BpeTrainer(initial_alphabet=alphabet, special_tokens=["<eos>"], **trained)
-    byte_level.train_from_iterator(corpus, bpe)
     fallback = [f"<0x{b:02X}>" for b in range(256)]
     vocabulary = {t: i for i, t in enumerate(["<eos>", "<unk>", *fallback, "▁", *"abcdefghijklmnopqrstuvwxyz.!?"])}
     merges = [("t", "h"), ("th", "e"), ("▁", "the"), ("i", "n"), ("▁", "in"), ("e", "r"), ("▁", "i"), ("▁i", "s")]
@@ -164,6 +140,9 @@ def kinds() -> list[Kind]:
     wordpiece.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     wordpiece.decoder = decoders.WordPiece(cleanup=False)
     wordpiece.train_from_iterator(corpus, trainers.WordPieceTrainer(special_tokens=["<eos>", "[UNK]"], **trained))
-    names = ("byte-level BPE", "SentencePiece BPE", "Unigram", "WordPiece")
-    cores = (byte_level, sentencepiece, unigram, wordpiece)
-    return [Kind(name, core, core.token_to_id("<eos>")) for name, core in zip(names, cores, strict=True)]
+    byte_level = build_tokenizer(corpus, 330)
+    cores = {"SentencePiece BPE": sentencepiece, "Unigram": unigram, "WordPiece": wordpiece}
+    return [
+        Kind("byte-level BPE", byte_level.backend_tokenizer, byte_level.eos_token_id),
+        *(Kind(name, core, core.token_to_id("<eos>")) for name, core in cores.items()),
+    ]

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from examples.pocket.lm import build_tokenizer
 from mitigate.rewards.segments import Segment, SentenceScore
 from mitigate.rl.credit import Credit
 from tests.helpers.tiny_models import decoder
@@ -15,23 +16,15 @@ PROMPTS = ["Tell of the river.", "Tell of the hill.", "Tell of the town.", "Tell
 
 
 def tiny_tokenizer() -> Any:
-    """Byte-level BPE of about 300 tokens with <eos>, in which "." is a token of its own."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
-
-    core = Tokenizer(models.BPE())
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    core.decoder = decoders.ByteLevel()
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    options: dict[str, Any] = {"vocab_size": 300, "special_tokens": ["<eos>"], "show_progress": False}
-    trainer = trainers.BpeTrainer(initial_alphabet=alphabet, **options)
-    core.train_from_iterator([" ".join(WORDS) + ". " + " ".join(reversed(WORDS)) + "."] * 4, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<eos>", pad_token="<eos>", padding_side="left")
+    """Byte-level BPE of about 300 tokens, without a chat template."""
+    made = build_tokenizer([" ".join(WORDS) + ". " + " ".join(reversed(WORDS)) + "."] * 4, 300)
+    made.chat_template = None
+    return made
 
 
-def tiny_model(vocabulary: int, seed: int = 0) -> Any:
+def tiny_model(vocabulary: int) -> Any:
     sizes = {"intermediate_size": 64, "num_attention_heads": 2, "max_position_embeddings": 128}
-    return decoder(vocab_size=vocabulary, eos_token_id=0, seed=seed, **sizes)
+    return decoder(vocab_size=vocabulary, **sizes)
 
 
 def pieces(text: str) -> list[tuple[int, int]]:

@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mitigate.recipes.config import recipes_folder
+from mitigate.recipes.config import read_yaml, recipes_folder
 from mitigate.recipes.trainer import save_merged
 from tests.helpers.grpo_common import config, tiny_model
 from tests.helpers.jsonl import write_rows
@@ -63,48 +63,42 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 KINDS = {"ddp": "multi_gpu", "fsdp": "use_fsdp", "zero2": "use_deepspeed", "zero3": "use_deepspeed"}
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_launcher_reads_the_file(name):
-    """Unknown keys, wrong types and settings that exclude each other stop accelerate here."""
-    from accelerate.commands.config.config_args import load_config_from_file
+def launched(name: str) -> Any:
+    """What accelerate reads; unknown keys, wrong types and settings that exclude each other stop it here."""
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 
-    path = str(FOLDER / f"{name}.yaml")
-    found = load_config_from_file(path)
-    command = ["--config_file", path, "--num_processes", "2", "-m", "mitigate.cli", "recipes"]
-    args = launch_command_parser().parse_args(command)
-    args, _, _ = _validate_launch_command(args)
-    assert args.num_processes == 2
-    assert args.mixed_precision == "bf16"
-    assert getattr(args, KINDS[name]) is True
+    command = ["--config_file", str(FOLDER / f"{name}.yaml"), "--num_processes", "2", "-m", "mitigate.cli", "recipes"]
+    return _validate_launch_command(launch_command_parser().parse_args(command))[0]
+
+
+def test_launcher_reads_every_file():
     assert {path.stem for path in FOLDER.glob("*.yaml")} == set(KINDS)
-    assert str(found.distributed_type).rsplit(".", 1)[-1] in ("MULTI_GPU", "DEEPSPEED", "FSDP")
+    for name, kind in KINDS.items():
+        args = launched(name)
+        assert (args.num_processes, args.mixed_precision, getattr(args, kind)) == (2, "bf16", True)
 
 
 @pytest.mark.slow
 def test_two_processes_have_the_gradients_of_one(tmp_path, plain):
     """DDP over gloo, half of the batch each: TRL's loss is a mean over the tokens of the whole batch."""
-    one = plain
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
     torchrun += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
     two = run(torchrun, tmp_path / "two", "4")
     assert [rank["world"] for rank in two] == [2, 2]
-    assert one["losses"][1] != 0
-    size = max(float(g.abs().max()) for g in one["gradients"].values())
+    assert plain["losses"][1] != 0
+    size = max(float(g.abs().max()) for g in plain["gradients"].values())
     assert size > 1e-2
     for rank in two:
-        assert rank["rewards"] == pytest.approx(one["rewards"])
-        assert rank["losses"] == pytest.approx(one["losses"], abs=1e-6)
-        assert rank["gradients"].keys() == one["gradients"].keys()
-        for name, gradient in one["gradients"].items():
+        assert rank["rewards"] == pytest.approx(plain["rewards"])
+        assert rank["losses"] == pytest.approx(plain["losses"], abs=1e-6)
+        assert rank["gradients"].keys() == plain["gradients"].keys()
+        for name, gradient in plain["gradients"].items():
             assert torch.allclose(rank["gradients"][name], gradient, atol=1e-6 * size), name
 
 
 @pytest.mark.parametrize("stage", [2, 3])
 def test_json_file_agrees_with_the_yaml_file(stage):
-    import yaml
-
-    launcher = yaml.safe_load((FOLDER / f"zero{stage}.yaml").read_text())["deepspeed_config"]
+    launcher = read_yaml(FOLDER / f"zero{stage}.yaml")["deepspeed_config"]
     found = json.loads((FOLDER / f"zero{stage}.json").read_text())
     assert found["zero_optimization"]["stage"] == launcher["zero_stage"] == stage
     # the trainer brings optimizer and schedule; in the file they would replace it
@@ -173,17 +167,13 @@ def test_divided_weights_are_saved_whole(plugins, tmp_path):
 
 def test_fsdp_options_are_the_plugin_s(monkeypatch):
     from accelerate import FullyShardedDataParallelPlugin
-    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
     from accelerate.utils.launch import prepare_multi_gpu_env
 
-    command = ["--config_file", str(FOLDER / "fsdp.yaml"), "--num_processes", "2", "x.py"]
-    args, _, _ = _validate_launch_command(launch_command_parser().parse_args(command))
-    for name, value in prepare_multi_gpu_env(args).items():
+    for name, value in prepare_multi_gpu_env(launched("fsdp")).items():
         monkeypatch.setenv(name, value)
     plugin = FullyShardedDataParallelPlugin()
     assert plugin.fsdp_version == 2
-    assert plugin.reshard_after_forward is True
-    assert plugin.cpu_ram_efficient_loading is True
+    assert plugin.reshard_after_forward is plugin.cpu_ram_efficient_loading is True
 
 
 @needs_deepspeed

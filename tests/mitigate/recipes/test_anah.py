@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from pathlib import Path
 
 import pytest
 
@@ -23,22 +24,50 @@ def work(tmp_path, monkeypatch):
     write_topics(tmp_path / "anah.jsonl", made_topics(8))
 
 
-def table_of(run):
-    return json.loads((run / "done.json").read_text())["table"]
+SHARED = ["data.sources=[anah.jsonl]", "data.test_share=0.2"]
+
+
+def run(recipe, *words, output="out"):
+    return main(["run", f"anah/{recipe}", *words, "--output", output])
+
+
+def table_of(folder="out"):
+    """The table's rows by name."""
+    return {row["row"]: row for row in json.loads(Path(folder, "done.json").read_text())["table"]}
+
+
+def gold(folder):
+    """The labels of all unseen sentences."""
+    return [row["label"] for part in ("topic", "question") for row in read_rows(Path(folder, f"unseen_{part}.jsonl"))]
+
+
+@pytest.fixture
+def judged(monkeypatch):
+    """What an annotator was asked that is killed in its second batch; one answer is a batch."""
+    asked = []
+
+    class Killed(ExactAnnotator):
+        def annotate_batch(self, records):
+            asked.append([one["answer"] for one in records])
+            if len(asked) == 2:
+                raise KeyboardInterrupt
+            return super().annotate_batch(records)
+
+    monkeypatch.setattr(anah, "CHUNK", 1)
+    monkeypatch.setattr(anah, "open_annotator", lambda *_: Killed())
+    return asked
 
 
 def test_a_table_stands_beside_the_papers(tmp_path, capsys):
-    shared = ["data.sources=[anah.jsonl]", "data.test_share=0.2", "figures=[accuracy, fragment_precision_4]"]
-    words = ["run", "anah/table6", *shared]
     with annotating(correct) as server:
         name = f"generative:openai:m@{server.url}"
-        words += [f"rows.G-7B.annotator={name}", "--output", "out"]
-        assert main(words) == 0
+        words = [*SHARED, "figures=[accuracy, fragment_precision_4]", f"rows.G-7B.annotator={name}"]
+        assert run("table6", *words) == 0
         told, asked = capsys.readouterr().out, len(server.requests)
-        assert main(words) == 0  # it is done
+        assert run("table6", *words) == 0  # it is done
         assert len(server.requests) == asked
         assert read_rows(tmp_path / "out" / "usage.jsonl")[0]["requests"] == asked
-        (row,) = table_of(tmp_path / "out")
+        (row,) = table_of().values()
         for part in ("unseen_topic", "unseen_question"):
             capsys.readouterr()
             data = ["--input", f"out/{part}.jsonl", "--texts", "--annotator", name, "--cache", "out/replies.sqlite"]
@@ -57,17 +86,14 @@ def test_the_other_tables_run_to_the_end(tmp_path, capsys):
     """Table 5 over all rows, Table 7 in a wording of its own, Table 8 without the reference and by an encoder."""
 
     def table(name, *words):
-        data = ["data.sources=[anah.jsonl]", "data.test_share=0.2", "--output", name]
-        assert main(["run", f"anah/{name}", *words, *data]) == 0
-        done = table_of(tmp_path / name)
-        return {row["row"]: row for row in done}, capsys.readouterr().out
+        assert run(name, *words, *SHARED, output=name) == 0
+        return table_of(name), capsys.readouterr().out
 
     figures = "figures=[accuracy, rouge_l, fragment_precision_4]"
     with annotating(correct) as server:
         name = f"annotator=generative:openai:m@{server.url}"
         found, told = table("table5", f"rows.GPT-4.{name}", figures)
-        gold = [r["label"] for p in ("topic", "question") for r in read_rows(tmp_path / f"table5/unseen_{p}.jsonl")]
-        right = 100 * sum(label != "contradictory" for label in gold) / len(gold)  # see the agreement below
+        right = 100 * sum(label != "contradictory" for label in gold("table5")) / len(gold("table5"))  # see below
         assert found["GPT-4"]["overall"]["accuracy"] == pytest.approx(right)
         assert re.search(rf"\nGPT-4 \| {right:.2f} \(86.97\) \| .* \(86.32\) \| .* \(86.44\)\n", told)
         assert "\nANAH-20B | – (81.01) | – (58.82) | – (94.86)\n" in told
@@ -80,22 +106,21 @@ def test_the_other_tables_run_to_the_end(tmp_path, capsys):
     assert server.requests
     assert not [body for body in server.requests if "is made of stone" in body["messages"][0]["content"]]
     for part in ("unseen_topic", "unseen_question"):  # without a document nothing is supported or contradicted
-        gold = [row["label"] for row in read_rows(tmp_path / "table8" / f"{part}.jsonl")]
-        known = 100 * sum(label in ("unverifiable", "no_fact") for label in gold) / len(gold)
+        rows = read_rows(tmp_path / "table8" / f"{part}.jsonl")
+        known = 100 * sum(row["label"] in ("unverifiable", "no_fact") for row in rows) / len(rows)
         assert found["G-7B-without"][part]["accuracy"] == pytest.approx(known)
         assert found["D-7B"][part]["accuracy"] > found["D-7B-without"][part]["accuracy"] == 0  # it can't judge
 
 
 def test_wrong_rows_are_told_before_any_work(tmp_path, capsys):
-    words = ["run", "anah/table8", "data.sources=[anah.jsonl]", "data.test_share=0.2"]
     wrong = "rows.G-7B={annotator: 'generative:openai:m@http://127.0.0.1:1/v1', options: {preset: anah-v2}}"
-    assert main([*words, wrong, "--output", "out"]) == 2
+    assert run("table8", *SHARED, wrong) == 2
     assert "rows.G-7B: preset anah-v2: its wording does not come with this package" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-    assert main([*words, "--output", "out"]) == 0  # the splits and the paper's figures
+    assert run("table8", *SHARED) == 0  # the splits and the paper's figures
     assert "no row has an annotator" in capsys.readouterr().out
     assert {row["split"] for row in read_rows(tmp_path / "out" / "unseen_topic.jsonl")} == {"unseen_topic"}
-    assert main([*words, "by_split=false", "--output", "all"]) == 0  # of which the paper has no figures
+    assert run("table8", *SHARED, "by_split=false", output="all") == 0  # of which the paper has no figures
     assert "row | ACC overall | (the paper's figures in brackets)\nG-7B | –\n" in capsys.readouterr().out
 
 
@@ -104,9 +129,8 @@ def test_what_the_data_hold_by_hand(tmp_path, capsys):
     write_topics(tmp_path / "anah.jsonl", [*made_topics(3), TOPICS[2]])
 
     def table(name, *words):
-        assert main(["run", f"anah/{name}", "data.sources=[anah.jsonl]", "--output", name, *words]) == 0
-        done = table_of(tmp_path / name)
-        return {row["row"]: list(row["overall"].values()) for row in done}
+        assert run(name, "data.sources=[anah.jsonl]", *words, output=name) == 0
+        return {row: list(done["overall"].values()) for row, done in table_of(name).items()}
 
     sizes = table("table2")
     assert sizes["English"][:3] == [3, 12, 27]  # 2 + 2 + 2 + 3 sentences a topic
@@ -127,34 +151,28 @@ def test_what_the_data_hold_by_hand(tmp_path, capsys):
     assert (chinese["English-with"], chinese["Chinese-with"]) == ([None] * 4, [100, 0, 0, 0])
     with (tmp_path / "anah.jsonl").open("a") as file:
         file.write("{broken\n")
-    assert main(["run", "anah/table4", "data.sources=[anah.jsonl]", "--output", "broken"]) == 2
+    assert run("table4", "data.sources=[anah.jsonl]", output="broken") == 2
     assert "data.sources: cannot load anah.jsonl: JSON parse error" in capsys.readouterr().err
 
 
 def test_agreement_with_people_by_hand(tmp_path, capsys):
     """The server calls "never built in" unverifiable, without evidence and to be deleted; all else as people do."""
     with annotating(correct) as server:
-        words = [
-            "data.sources=[anah.jsonl]",
-            "data.test_share=0.2",
-            f"rows.GPT-4.annotator=generative:openai:m@{server.url}",
-        ]
-        assert main(["run", "anah/table3", *words, "--output", "out"]) == 0
-    (row,) = table_of(tmp_path / "out")
-    gold = [r["label"] for part in ("topic", "question") for r in read_rows(tmp_path / "out" / f"unseen_{part}.jsonl")]
-    s, c, u = (gold.count(label) for label in ("supported", "contradictory", "unverifiable"))
+        assert run("table3", *SHARED, f"rows.GPT-4.annotator=generative:openai:m@{server.url}") == 0
+    (row,), n = table_of().values(), len(gold("out"))
+    s, c, u = (gold("out").count(label) for label in ("supported", "contradictory", "unverifiable"))
     assert min(s, c, u) > 0
     assert row["overall"] == {
         "type:supported": 100, "type:contradictory": 0, "type:unverifiable": 100, "type:no_fact": 100,
         "reference": pytest.approx(100 * (s + u) / (s + c + u)), "correction": pytest.approx(100 * u / (c + u)),
     }  # fmt: skip
-    assert f" | {len(gold)} of {len(gold)}\n" in capsys.readouterr().out
+    assert f" | {n} of {n}\n" in capsys.readouterr().out
     with annotating(lambda body: "Hm." if "ghost" in input_of(body, "sentence") else correct(body)) as server:
-        words[-1] = f"rows.GPT-4.annotator=generative:openai:m@{server.url}"
-        assert main(["run", "anah/table3", *words, "max_failed=1", "--output", "failed"]) == 0
-    (row,) = table_of(tmp_path / "failed")
-    assert (row["n"], row["checked"], row["overall"]["type:unverifiable"]) == (len(gold), len(gold) - u, None)
-    assert f" | {len(gold) - u} of {len(gold)}\n" in capsys.readouterr().out  # beside the figures of the others
+        words = [f"rows.GPT-4.annotator=generative:openai:m@{server.url}", "max_failed=1"]
+        assert run("table3", *SHARED, *words, output="failed") == 0
+    (row,) = table_of("failed").values()
+    assert (row["n"], row["checked"], row["overall"]["type:unverifiable"]) == (n, n - u, None)
+    assert f" | {n - u} of {n}\n" in capsys.readouterr().out  # beside the figures of the others
 
 
 def test_models_are_scored_by_their_responses(tmp_path, capsys):
@@ -168,17 +186,18 @@ def test_models_are_scored_by_their_responses(tmp_path, capsys):
         {"question": "Why?", "response": "So."},
     ]
     write_rows(tmp_path / "model.jsonl", responses)
-    words = ["run", "anah/responses", "documents=documents.jsonl", "--output", "out"]
+    documents_given = "documents=documents.jsonl"
     row = "rows.my-model={responses: %s, annotator: 'generative:openai:m@%s', options: {protocol: three-turn}}"
     with annotating(correct) as server:
-        assert main([*words, row % ("none.jsonl", server.url)]) == 2
-        assert main(["run", "anah/responses", row % ("model.jsonl", server.url)]) == 2
+        mine = row % ("model.jsonl", server.url)
+        assert run("responses", documents_given, row % ("none.jsonl", server.url)) == 2
+        assert run("responses", mine) == 2
         told = capsys.readouterr().err
         assert "rows.my-model.responses: no such file none.jsonl" in told
         assert "documents: expected the file of questions and documents, got question_document.jsonl" in told
-        assert main([*words, row % ("model.jsonl", server.url)]) == 3
+        assert run("responses", documents_given, mine) == 3
         captured, asked = capsys.readouterr(), len(server.requests)
-        assert main([*words, row % ("model.jsonl", server.url)]) == 0  # it is done
+        assert run("responses", documents_given, mine) == 0  # it is done
         assert len(server.requests) == asked
     assert "model.jsonl:3: question: expected a question of documents.jsonl" in captured.err
     assert "documents.jsonl:2: document: expected a string" in captured.err
@@ -187,7 +206,7 @@ def test_models_are_scored_by_their_responses(tmp_path, capsys):
     # ok, contradictory, nofact; ok, unverifiable: 2 of 5 are made up
     assert "\nmy-model | 40.00 | 20.00 | 20.00 | 20.00 | 60.00 | 5 of 5\n" in captured.out
     write_rows(tmp_path / "model.jsonl", responses[:2])
-    assert main([*words[:-1], "none", "rows={a: {}}"]) == 3  # for the documents alone
+    assert run("responses", documents_given, "rows={a: {}}", output="none") == 3  # for the documents alone
     judged = read_rows(tmp_path / "out" / "judged.my-model.jsonl")
     assert [one["annotation"] for one in judged] == ["ok", "contradictory", "nofact", "ok", "unverifiable"]
     assert judged[3] == {**responses[1], "sentence": "水坝高120米。", "annotation": "ok", "language": "zh"}
@@ -212,27 +231,24 @@ def test_facts_of_responses_are_scored_by_hand(tmp_path, capsys):
         found = re.search(r"<text>\n(.*)\n</text>", body["messages"][0]["content"])
         return facts[found[1].replace("‹b›", "<b>")] if found else correct(body)
 
-    def words(server, output, annotator=None, *more):
-        judge = annotator or f"generative:openai:m@{server.url}"
-        row = f"rows.me={{responses: model.jsonl, annotator: '{judge}'}}"
-        return ["run", "anah/factscore", row, "--output", output, f"splitter=openai:s@{server.url}", *more]
-
+    row = "rows.me={responses: model.jsonl, annotator: '%s'}"
     with annotating(play) as server:
-        assert main(words(server, "out")[:-1]) == 2
+        mine, splitter = row % f"generative:openai:m@{server.url}", f"splitter=openai:s@{server.url}"
+        assert run("factscore", mine) == 2
         assert "splitter: expected a language model for factscore" in capsys.readouterr().err
-        assert main(words(server, "out")) == 0
-        (done,) = table_of(tmp_path / "out")
+        assert run("factscore", mine, splitter) == 0
+        (done,) = table_of().values()
         assert done["overall"] == {
             "factscore": pytest.approx(50 * (math.exp(-4) / 2 + math.exp(-9))),
             "fact_precision": pytest.approx(75), "answered": pytest.approx(40),
         }  # fmt: skip
         assert "\nMask-DPO | – (39.39) | – | – | –\n" in capsys.readouterr().out
         facts["Who knows."] = completion("It is", finish="length")
-        assert main(words(server, "cut")) == 1
-        assert main(words(server, "some", None, "max_failed=0.2")) == 0
+        assert run("factscore", mine, splitter, output="cut") == 1
+        assert run("factscore", mine, splitter, "max_failed=0.2", output="some") == 0
         asked = len(server.requests)
-        assert main(words(server, "none", "no-such-folder")) == 2
-        assert main(words(server, "none", "cascade:embedded")) == 2
+        for wrong in ("no-such-folder", "cascade:embedded"):
+            assert run("factscore", row % wrong, splitter, output="none") == 2
         assert len(server.requests) == asked
     told = capsys.readouterr()
     assert "rows.me: the splitter: 20% of the sentences failed" in told.err
@@ -255,10 +271,10 @@ def test_made_up_answers_are_told_apart(tmp_path, capsys):
     write_rows(tmp_path / "qa_data.json", lines)
     row = "rows.%s={responses: %s, annotator: 'generative:openai:m@%s'}"
     with annotating(correct) as server:
-        assert main(["run", "anah/detection", row % ("HaluEval", "qa_data.json", server.url), "--output", "en"]) == 3
+        assert run("detection", row % ("HaluEval", "qa_data.json", server.url)) == 3
         asked = [input_of(body, "question") for body in server.requests]
         assert {"How long?", "When?", "[Human]: When?", ""} == {text or "" for text in asked}
-    (done,) = table_of(tmp_path / "en")
+    (done,) = table_of().values()
     # Lengths: true 22, 18, 18, 11; made up 22, 41, 36, 20: from 20 on made up is right but once.
     assert done["overall"] == {
         "answer_accuracy": 75, "answer_f1": 75, "answer_auc": None, "length_accuracy": 87.5, "length_auc": 90.625,
@@ -269,68 +285,38 @@ def test_made_up_answers_are_told_apart(tmp_path, capsys):
     line = {**lines[1], "right_answer": "Thanks for asking!", "hallucinated_answer": "It opened in 1931."}
     write_rows(tmp_path / "qa_data.json", [line])
     row = "rows.HaluEval={responses: qa_data.json, annotator: embedded-fast}"
-    assert main(["run", "anah/detection", row, "--output", "greeting"]) == 0
-    assert table_of(tmp_path / "greeting")[0]["overall"]["answer_auc"] == 100  # what states nothing is not made up
+    assert run("detection", row, output="greeting") == 0
+    assert table_of("greeting")["HaluEval"]["overall"]["answer_auc"] == 100  # what states nothing is not made up
 
 
-def test_what_a_trained_annotator_judged_is_kept(tmp_path, monkeypatch, capsys):
-    asked = []
-
-    class Killed(ExactAnnotator):
-        def annotate_batch(self, records):
-            asked.append([one["answer"] for one in records])
-            if len(asked) == 2:
-                raise KeyboardInterrupt
-            return super().annotate_batch(records)
-
-    monkeypatch.setattr(anah, "CHUNK", 1)
-    monkeypatch.setattr(anah, "open_annotator", lambda *_: Killed())
-    line = {
-        "knowledge": "It is old.",
-        "question": "?",
-        "right_answer": "It is old.",
-        "hallucinated_answer": "It is red.",
-    }
-    write_rows(tmp_path / "qa_data.json", [line])
-    words = ["run", "anah/detection", "rows.a={responses: qa_data.json, annotator: exact}", "--output", "out"]
-    assert main(words) == 130
-    write_rows(tmp_path / "qa_data.json", [{**line, "right_answer": "It was old."}])
-    assert main(words) == 2
+def test_what_a_trained_annotator_judged_is_kept(tmp_path, judged, capsys):
+    line = {"knowledge": "It is old.", "question": "?", "right_answer": "It is old."}
+    line["hallucinated_answer"] = "It is red."
+    row = "rows.a={responses: qa_data.json, annotator: exact}"
+    for right, code in (("It is old.", 130), ("It was old.", 2), ("It is old.", 0)):
+        write_rows(tmp_path / "qa_data.json", [{**line, "right_answer": right}])
+        assert run("detection", row) == code
     assert "annotated.a.jsonl: expected the texts of qa_data.json" in capsys.readouterr().err
-    write_rows(tmp_path / "qa_data.json", [line])
-    assert main(words) == 0
-    assert asked == [["It is old."], ["It is red."], ["It is red."]]  # one is not judged twice
-    assert table_of(tmp_path / "out")[0]["overall"]["answer_accuracy"] == 100
+    assert judged == [["It is old."], ["It is red."], ["It is red."]]  # one is not judged twice
+    assert table_of()["a"]["overall"]["answer_accuracy"] == 100
 
 
-def test_a_response_is_split_once(tmp_path, monkeypatch):
+def test_a_response_is_split_once(tmp_path, judged):
     """The first try to split "It is old." fails; the run is killed, and goes on with the facts that it has."""
-    broken, judged = [True], []
-
-    class Killed(ExactAnnotator):
-        def annotate_batch(self, records):
-            judged.append([one["answer"] for one in records])
-            if len(judged) == 2:
-                raise KeyboardInterrupt
-            return super().annotate_batch(records)
+    broken = [True]
 
     def split(body):
         text = re.search(r"<text>\n(.*)\n</text>", body["messages"][0]["content"])[1]
         return error(400) if broken[0] and text == "It is old." else text
 
-    monkeypatch.setattr(anah, "CHUNK", 1)
-    monkeypatch.setattr(anah, "open_annotator", lambda *_: Killed())
     write_rows(tmp_path / "question_document.jsonl", [{"question": "?", "document": "It is old.", "language": "en"}])
-    write_rows(
-        tmp_path / "model.jsonl",
-        [{"question": "?", "response": text} for text in ("It is old.", "It is red.", "It is big.")],
-    )
+    texts = ("It is old.", "It is red.", "It is big.")
+    write_rows(tmp_path / "model.jsonl", [{"question": "?", "response": text} for text in texts])
     with annotating(split) as server:
-        words = ["run", "anah/factscore", "rows.me={responses: model.jsonl, annotator: exact}", "--output", "out"]
-        words += [f"splitter=openai:s@{server.url}", "max_failed=0.4"]
-        assert main(words) == 130
+        words = ["rows.me={responses: model.jsonl, annotator: exact}", f"splitter=openai:s@{server.url}"]
+        assert run("factscore", *words, "max_failed=0.4") == 130
         broken[0] = False
-        assert main(words) == 0
+        assert run("factscore", *words, "max_failed=0.4") == 0
     assert judged == [["It is red."], ["It is big."], ["It is big."]]
 
 
@@ -345,39 +331,36 @@ def test_halluqa_is_judged_by_its_other_answers(tmp_path, capsys):
     (tmp_path / "HalluQA.json").write_text(json.dumps(lines, ensure_ascii=False, indent=1), encoding="utf-8")
     with annotating(correct) as server:
         row = f"rows.HalluQA={{responses: HalluQA.json, annotator: 'generative:openai:m@{server.url}'}}"
-        assert main(["run", "anah/detection", row, "--output", "zh"]) == 3
+        assert run("detection", row, output="zh") == 3
         shown = {input_of(body, "sentence"): input_of(body, "document") for body in server.requests}
         assert shown == {
             "水坝高120米。": "建于1950年。\n高120米。", "高210米。": "建于1950年。\n高120米。",
             "高120米。": "建于1950年。\n水坝高120米。", "水坝很有名。": "建于1950年。\n水坝高120米。",
         }  # fmt: skip
         # The first true answer says more than the other: called made up.
-        assert table_of(tmp_path / "zh")[0]["overall"]["answer_accuracy"] == 75
+        assert table_of("zh")["HalluQA"]["overall"]["answer_accuracy"] == 75
         write_rows(tmp_path / "documents.jsonl", [{"question": "谁？", "document": "修建者是李冰。"}])
-        assert main(["run", "anah/detection", row, "documents=documents.jsonl", "--output", "more"]) == 0
-        assert table_of(tmp_path / "more")[0]["overall"]["answer_accuracy"] == pytest.approx(500 / 6)
+        assert run("detection", row, "documents=documents.jsonl", output="more") == 0
+        assert table_of("more")["HalluQA"]["overall"]["answer_accuracy"] == pytest.approx(500 / 6)
         write_rows(tmp_path / "HalluQA.json", [{"question": "?"}])
-        assert main(["run", "anah/detection", row, "--output", "none"]) == 2
+        assert run("detection", row, output="none") == 2
     assert "HalluQA.json: expected answers of HaluEval or HalluQA, and a text" in capsys.readouterr().err
 
 
 def test_figures_and_rows_must_fit_together(tmp_path, capsys):
     for words, message in (
-        (["anah/table5", "figures=[accuracy, topics]"], "figures: expected some of one of accuracy, rouge_l"),
+        (["table5", "figures=[accuracy, topics]"], "figures: expected some of one of accuracy, rouge_l"),
+        (["table4", "rows.English-with.annotator=embedded"], "expected language, source for figures such as share"),
+        (["table4", "limit=3"], "limit: expected null, since all is counted for share:supported"),
+        (["table4", "data.limit=3"], "data.limit: expected null, since all is counted for share:supported"),
         (
-            ["anah/table4", "rows.English-with.annotator=embedded"],
-            "expected language, source for figures such as share",
-        ),
-        (["anah/table4", "limit=3"], "limit: expected null, since all is counted for share:supported"),
-        (["anah/table4", "data.limit=3"], "data.limit: expected null, since all is counted for share:supported"),
-        (
-            ["anah/table5", "figures=[accuracy]", "rows={a: {paper: {topics: 1}}}"],
+            ["table5", "figures=[accuracy]", "rows={a: {paper: {topics: 1}}}"],
             "rows.a.paper: expected accuracy, rouge_l, bert_score, fragment_precision_4, got topics",
         ),
-        (["anah/table5", "rows={a: {paper: {accuracy: [1]}}}"], "rows.a.paper"),
-        (["anah/table5", "figures=[accuracy]", "rows={a: {source: anah-gpt3.5}}"], "rows.a: expected annotator, opt"),
-        (["anah/table5", "data=null", "figures=[accuracy]"], "data: expected `sources: [opencompass/anah]`"),
-        (["anah/table5", "rows={a/b: {}}"], "string should match pattern"),
+        (["table5", "rows={a: {paper: {accuracy: [1]}}}"], "rows.a.paper"),
+        (["table5", "figures=[accuracy]", "rows={a: {source: anah-gpt3.5}}"], "rows.a: expected annotator, opt"),
+        (["table5", "data=null", "figures=[accuracy]"], "data: expected `sources: [opencompass/anah]`"),
+        (["table5", "rows={a/b: {}}"], "string should match pattern"),
     ):
-        assert main(["run", *words]) == 2
+        assert run(*words) == 2
         assert message in capsys.readouterr().err

@@ -49,20 +49,15 @@ def test_given_evaluation_files_are_asked_whole(tmp_path):
         read_questions(options, None)
 
 
-def test_given_prompt_is_asked_as_it_is():
-    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who?"}]
-    row = as_row({"prompt": chat, "reference": "R"}, "{question}", "Be long.")
-    assert (row["prompt"], row["question"]) == (chat, "Who?")
-
-
-def test_template_and_system_message():
-    row = as_row(
-        {"question": "Who? {reference}", "reference": "R {question}"}, "{reference} | {question} {x}", "Be brief."
-    )
-    assert row["prompt"] == [
+def test_a_prompt_is_given_or_made():
+    asked = {"question": "Who? {reference}", "reference": "R {question}"}
+    chat = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "R {question} | Who? {reference} {x}"},  # texts are data, not templates
     ]
+    assert as_row(asked, "{reference} | {question} {x}", "Be brief.")["prompt"] == chat
+    row = as_row({"prompt": chat, "reference": "R"}, "{question}", "Be long.")
+    assert (row["prompt"], row["question"]) == (chat, chat[1]["content"])
 
 
 @pytest.mark.parametrize(("columns", "record"), [
@@ -101,7 +96,5 @@ def test_csv_is_read(tmp_path):
 
 def test_division_is_by_reference_and_seed():
     rows = [{"question": str(i), "reference": str(i % 5)} for i in range(10)]
-    train, held_out = divide(rows, 2, seed=0)
-    assert (len(train), len(held_out)) == (8, 2)
-    assert divide(rows, 2, seed=0) == (train, held_out)
+    assert divide(rows, 2, seed=0) == divide(rows, 2, seed=0)
     assert {tuple(r["reference"] for r in divide(rows, 2, seed=s)[1]) for s in range(20)} > {("0", "0")}

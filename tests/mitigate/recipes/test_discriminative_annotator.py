@@ -31,14 +31,19 @@ def recipe(tmp_path: Path, *assignments: str) -> Any:
     return load_recipe(path, assignments)[0]
 
 
+def run(tmp_path: Path, *assignments: str) -> RunFolder:
+    options = recipe(tmp_path, *assignments)
+    with open_run(tmp_path / "run", options) as folder:
+        task.run(options, folder)
+    return folder
+
+
 def weights_of(folder: RunFolder) -> dict[str, torch.Tensor]:
     return load_file(folder / "annotator" / "model.safetensors")
 
 
 def test_training_learns(tmp_path):
-    options = recipe(tmp_path)
-    with open_run(tmp_path / "whole", options) as whole:
-        task.run(options, whole)
+    whole = run(tmp_path)
     rows = whole.rows()
     losses = [row["loss"] for row in rows if "loss" in row]
     assert losses[-1] < 0.3 * losses[0]
@@ -48,11 +53,11 @@ def test_training_learns(tmp_path):
     base = load_file(tmp_path / "base" / "model.safetensors")
     moved = weights_of(whole)
     assert max(float((moved[k] - v).abs().max()) for k, v in base.items() if k in moved) > 1e-3
-    figures_ = json.loads((tmp_path / "whole" / "done.json").read_text())
-    assert set(figures_) == {"unseen_topic", "unseen_question"}
+    figures = json.loads((whole / "done.json").read_text())
+    assert set(figures) == {"unseen_topic", "unseen_question"}
     # Labels follow the sentence's form: a model that reads sentence ends knows them, a constant one has 0.4 at most.
-    assert figures_["unseen_topic"]["accuracy"] > 0.7
-    assert figures_["unseen_topic"]["n"] > 10
+    assert figures["unseen_topic"]["accuracy"] > 0.7
+    assert figures["unseen_topic"]["n"] > 10
     annotator = load_annotator(str(whole / "annotator"))
     (judged,) = annotator.annotate(reference="Tower 3 was built in 1521.", answer="You are welcome!").sentences
     assert judged.status == "checked"
@@ -61,12 +66,10 @@ def test_training_learns(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft asks for it
 def test_lora_trains_adapters_and_head_and_merges(tmp_path):
-    options = recipe(
+    folder = run(
         tmp_path, "lora={rank: 4, dropout: 0}", "training.epochs=2", "training.gradient_checkpointing=true",
         "training.learning_rate=1e-2", "balance=full", "focal=1.0",
     )  # fmt: skip
-    with open_run(tmp_path / "run", options) as folder:
-        task.run(options, folder)
     losses = [row["loss"] for row in folder.rows() if "loss" in row]
     assert losses[-1] < losses[0]
     base, merged = load_file(tmp_path / "base" / "model.safetensors"), weights_of(folder)
@@ -80,9 +83,7 @@ def test_lora_trains_adapters_and_head_and_merges(tmp_path):
 
 
 def test_early_stop(tmp_path):
-    options = recipe(tmp_path, "training.learning_rate=0.5", "training.evaluate_every=4", "training.early_stop=1")
-    with open_run(tmp_path / "run", options) as folder:
-        task.run(options, folder)
+    folder = run(tmp_path, "training.learning_rate=0.5", "training.evaluate_every=4", "training.early_stop=1")
     evaluated = [row for row in folder.rows() if "eval_loss" in row and "loss" not in row]
     assert max(row["step"] for row in folder.rows()) < 60
     assert len(evaluated) >= 2
@@ -97,9 +98,8 @@ def test_wrong_recipes_stop_before_anything_loads(tmp_path):
     ):
         with pytest.raises(UsageError, match=message):
             recipe(tmp_path, assignment)
-    options = recipe(tmp_path, "data.languages=[zh]")
-    with open_run(tmp_path / "run", options) as folder, pytest.raises(UsageError, match="nothing to train on"):
-        task.run(options, folder)
+    with pytest.raises(UsageError, match="nothing to train on"):
+        run(tmp_path, "data.languages=[zh]")
 
 
 def test_labelled_sentences_are_trained_on_by_their_folds(tmp_path):
@@ -110,9 +110,7 @@ def test_labelled_sentences_are_trained_on_by_their_folds(tmp_path):
         if row["label"] == "contradictory":
             row["label"] = "unsupported"
     path = write_topics(tmp_path / "sentences.jsonl", [*rows, {"sentence": "no label"}])
-    options = recipe(tmp_path, f"data.sources=[{path}]", "training.max_steps=3", "training.evaluate_every=2")
-    with open_run(tmp_path / "run", options) as folder:
-        task.run(options, folder)
+    folder = run(tmp_path, f"data.sources=[{path}]", "training.max_steps=3", "training.evaluate_every=2")
     done = folder.done
     assert done is not None
     assert set(done) == {"dev"}

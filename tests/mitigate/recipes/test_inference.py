@@ -17,7 +17,8 @@ from tests.helpers.jsonl import write_rows
 from tests.helpers.rule_annotator import LOST, REFERENCE, RIGHT, WRONG, RuleAnnotator
 
 OTHER = "Anna drew it in 1899."
-FEWL: dict[str, Any] = {"select": "fewl", "reference_llms": {"llm": "openai:llm@http://127.0.0.1:9/v1"}}
+LLM = {"llm": "openai:llm@http://127.0.0.1:9/v1"}
+FEWL: dict[str, Any] = {"select": "fewl", "scoring": {"similarity": "rouge-l", "penalty": False, "embedding": "tfidf"}}
 
 
 @pytest.fixture(autouse=True)
@@ -68,9 +69,8 @@ def test_choose_correct_and_withhold(tmp_path, capsys):
     assert done["unanswered"] == 1
     # Content words: cost, 30, Marks; tower, 12 or 14, floors. All but the first three are in the reference.
     # first: 0/3 | 3/3 0/3 | 0/3; given: 3/3 | 3/3 0/3 | –
-    assert [done[stage]["in_document"] for stage in ("first", "given")] == [3 / 12, 6 / 9]
-    assert [done[stage]["answers"] for stage in ("first", "given")] == [3, 2]
-    assert [done[stage]["sentences"] for stage in ("first", "given")] == [4 / 3, 3 / 2]
+    for name, first, given in (("in_document", 3 / 12, 6 / 9), ("answers", 3, 2), ("sentences", 4 / 3, 3 / 2)):
+        assert (done["first"][name], done["given"][name]) == (first, given)
     assert done["difference"]["rate"]["difference"] == 1 / 3 - 4 / 4
     assert done["difference"]["in_document"]["difference"] == 6 / 9 - 3 / 12
     assert -1 <= done["difference"]["rate"]["low"] < 1 / 3 - 4 / 4 < done["difference"]["rate"]["high"] <= 0
@@ -101,8 +101,7 @@ def test_failed_requests_are_kept_and_asked_again(tmp_path, capsys, who, failed)
     with serving(fails) as server:
         more: dict[str, Any] = {"regenerate": f"openai:w@{server.url}"}
         if who == "llm":
-            more |= {"select": "fewl", "reference_llms": {"llm": f"openai:llm@{server.url}"}}
-            more["scoring"] = {"similarity": "rouge-l", "penalty": False, "embedding": "tfidf"}
+            more |= FEWL | {"reference_llms": {"llm": f"openai:llm@{server.url}"}}
         path = recipe(tmp_path, server.url, **more)
         assert main(["run", str(path), "--output", str(out)]) == 1
         shown = capsys.readouterr()
@@ -135,8 +134,7 @@ def test_questions_alone_are_enough_for_fewl(tmp_path):
 
     with serving(reply) as server:
         llms = {name: f"openai:{name}@{server.url}" for name in ("m", "other")}
-        more = {"select": "fewl", "reference_llms": llms, "reference_in_prompt": False, "correct": False}
-        more["scoring"] = {"similarity": "rouge-l", "penalty": False, "embedding": "tfidf"}
+        more = {**FEWL, "reference_llms": llms, "reference_in_prompt": False, "correct": False}
         for asked in (8, 8):  # the second time it goes on
             assert main(["run", str(recipe(tmp_path, server.url, **more, data=str(data))), "--output", str(out)]) == 0
             (out / "done.json").unlink()
@@ -206,8 +204,11 @@ def test_bad_lines_stop_no_other(tmp_path):
 
 @pytest.mark.parametrize(("more", "message"), [
     ({"select": "fewl"}, "reference_llms: expected the engines"),
-    (FEWL | {"scoring": {"expertise": "similarity"}}, "scoring.expertise: nothing makes IW/CO pairs here"),
-    ({"reference_llms": {"a": "openai:m"}}, "reference_llms: expected the engines"),
+    ({"reference_llms": LLM}, "reference_llms: expected the engines"),
+    (
+        {"select": "fewl", "reference_llms": LLM, "scoring": {"expertise": "similarity"}},
+        "scoring.expertise: nothing makes IW/CO pairs here",
+    ),
     ({"correct": False, "delete": True}, "for correct: true only"),
     ({"temperature": 0}, "temperature: .*greater than 0"),
     ({"regenerate": "gpt"}, "expected KIND:MODEL"),

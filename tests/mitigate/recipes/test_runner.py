@@ -27,6 +27,7 @@ from mitigate.recipes.runner import HEADINGS, JudgeLog, answer_and_judge, by_rew
 from mitigate.recipes.trainer import last_checkpoint
 from mitigate.report.html import marked, write_run_page
 from mitigate.rewards.reward import SentenceReward
+from tests.helpers.jsonl import write_rows
 from tests.helpers.standin import ExactAnnotator
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*_checkpointing.* is deprecated:FutureWarning")]
@@ -51,6 +52,11 @@ def recipe(folder: Path, options: dict[str, Any], /, **changed: Any) -> Path:
     path = folder / f"recipe-{len(list(folder.glob('recipe-*')))}.yaml"
     path.write_text(json.dumps({**options, **changed}), encoding="utf-8")  # JSON is YAML
     return path
+
+
+def load(path: Path, *assignments: str, **annotators: Any) -> Any:
+    """The options of a recipe, with the oracle of the tiny world."""
+    return load_recipe(path, assignments, {"oracle": Oracle(load_world("world")), **annotators})[0]
 
 
 def weights(model: Path) -> dict[str, Any]:
@@ -85,16 +91,13 @@ def whole(work: Path) -> Path:
 def test_run_leaves_everything_that_it_promises(whole, work):
     assert [row["step"] for row in read_rows(whole / "metrics.jsonl")] == [1, 2, 3, 4]
     metrics = next(read_rows(whole / "metrics.jsonl"))
-    assert {"reward", "judge/hallucination_rate", "factuality/hallucination_rate", "cpu_seconds", "beta"} <= set(
-        metrics
-    )
+    read = {"reward", "judge/hallucination_rate", "factuality/hallucination_rate", "cpu_seconds", "beta"}
+    assert read <= metrics.keys()
     assert {name for name in metrics if name.startswith("judge/")} == {f"judge/{name}" for name in JudgeLog.SHOWN}
     assert metrics["rewards/soft_overlong_punishment_reward/mean"] <= 0
     samples = list(read_rows(whole / "samples.jsonl"))
-    assert {(row["when"], row["set"]) for row in samples} == {
-        (w, s) for w in ("before", "after") for s in ("trained on", "others")
-    }
-    assert len(samples) == 16
+    asked = [(when, name) for when in ("before", "after") for name in SETS]
+    assert sorted((row["when"], row["set"]) for row in samples) == sorted(asked * 4)
     assert all(row["answer"][s["start"] : s["end"]] == s["text"] for row in samples for s in row["sentences"])
     before, after = weights(work / "world" / "model"), weights(whole / "model")
     assert any(not before[name].equal(after[name]) for name in before)
@@ -178,8 +181,7 @@ def test_mask_dpo_trains_on_published_pairs(dpo, work, capsys):
     """What is read of Mask-DPO's form masks as the pairs that it was made of; a bad line stops before any model."""
     names = ("prompt", "chosen", "rejected", "chosen_item", "rejected_item")
     pairs = [{name: pair[name] for name in names} for pair in read_rows(dpo / "pairs.jsonl")]
-    file = work / "published.jsonl"
-    file.write_text("".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8")
+    file = write_rows(work / "published.jsonl", pairs)
     assert mitigate("run", str(recipe(work, DPO, pairs=str(file))), "--output", str(work / "published")) == 0
     assert not (work / "published" / "sampled.jsonl").exists()
     ours = weights(dpo / "model")
@@ -190,7 +192,7 @@ def test_mask_dpo_trains_on_published_pairs(dpo, work, capsys):
         ([{"prompt": pairs[0]["prompt"]}], "published.jsonl:1: chosen: expected a list of messages"),
         ([], "found none"),
     ):  # fmt: skip
-        file.write_text("".join(json.dumps(pair) + "\n" for pair in changed), encoding="utf-8")
+        write_rows(file, changed)
         assert mitigate("run", str(recipe(work, DPO, pairs=str(file))), "--output", str(work / "wrong")) == 2
         assert message in capsys.readouterr().err
     assert not (work / "wrong").exists()
@@ -203,11 +205,8 @@ def test_given_pairs_leave_held_out_questions_out(tmp_path, capsys):
         items["rejected_item"] = {"sents": ["Ab."], "type": ["hallucination"]}
         return {"prompt": [{"role": "user", "content": question}], **sides, **items, **more}
 
-    held = {
-        "question": "Who?",
-        "reference": "It is old.",
-        "prompt": [{"role": "user", "content": "It is old.\n\nWho?"}],
-    }
+    held = {"question": "Who?", "reference": "It is old."}
+    held["prompt"] = [{"role": "user", "content": "It is old.\n\nWho?"}]
     questions = Questions([], {HELD_OUT: [held], "others": [{**held, "question": "When?", "reference": "No."}]})
     answered = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Well,"}]
     leaks = [pair("who? "), pair("It is old.\n\nWho?"), pair("Why?", reference="it is  old.")]
@@ -216,9 +215,7 @@ def test_given_pairs_leave_held_out_questions_out(tmp_path, capsys):
 
     def prepare(name: str, pairs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         (tmp_path / name).mkdir()
-        file = tmp_path / f"{name}.jsonl"
-        file.write_text("".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8")
-        options: Any = SimpleNamespace(pairs=file)
+        options: Any = SimpleNamespace(pairs=write_rows(tmp_path / f"{name}.jsonl", pairs))
         mask_dpo.prepare(options, questions, RunFolder(tmp_path / name))
         return list(read_rows(tmp_path / name / "pairs.jsonl"))
 
@@ -231,10 +228,9 @@ def test_given_pairs_leave_held_out_questions_out(tmp_path, capsys):
         with pytest.raises(UsageError, match=f"no sentence of {side} is "):
             prepare(side, [pair("When?", **items)])
     sentences = {"chosen_sentences": [{"start": 0, "end": 999, "label": "supported"}]}
-    with pytest.raises(UsageError, match=r"wrong.jsonl:1: pair: .*chosen_sentences: expected a list of"):
-        prepare("wrong", [pair("When?", **sentences)])
     for name, changed, message in (
         ("list", {"reference": ["It is old."]}, r"reference: expected a string, got \[\"It is old.\"\]"),
+        ("wrong", sentences, "pair: .*chosen_sentences: expected a list of"),
         ("silent", {"chosen": []}, 'chat 1: expected a non-empty list of messages, got \\[\\], got {"prompt'),
         ("whole", {"prompt": [], "chosen": answered}, "chat 0: expected a non-empty list of messages"),
         ("text", {"prompt": "Q"}, "chat 0: expected a non-empty list of messages, got 'Q', got {"),
@@ -244,14 +240,11 @@ def test_given_pairs_leave_held_out_questions_out(tmp_path, capsys):
 
 
 def test_options_for_trl_have_its_types(work):
-    changed = {**GRPO, "grpo": {"learning_rate": "1e-6", "top_p": 0.9}}  # how YAML reads 1e-6
-    options: Any = load_recipe(recipe(work, changed), annotators={"oracle": Oracle(load_world("world"))})[0]
+    options = load(recipe(work, GRPO, grpo={"learning_rate": "1e-6", "top_p": 0.9}))  # how YAML reads 1e-6
     args = rlhf.arguments(options, work)
     assert (args.learning_rate, args.top_p, args.temperature) == (1e-6, 0.9, 1.0)
     changed = {"scale_rewards": False, "tf32": True, "model_init_kwargs": {"attn_implementation": "eager"}}
-    options = load_recipe(recipe(work, {**GRPO, "grpo": changed}), annotators={"oracle": Oracle(load_world("world"))})[
-        0
-    ]
+    options = load(recipe(work, GRPO, grpo=changed))
     args = rlhf.arguments(options.model_copy(update={"grpo": changed | {"tf32": None}}), work)
     assert args.scale_rewards in (False, "none")
     assert args.model_init_kwargs == {
@@ -276,8 +269,7 @@ class Failing(ExactAnnotator):
 
 def test_one_annotator_under_two_names_is_refused(work, monkeypatch):
     oracle = Oracle(load_world("world"))
-    changed = {**GRPO, "evaluation": {**GRPO["evaluation"], "annotator": "other", "same_judge": False}}
-    options: Any = load_recipe(recipe(work, changed), annotators={"oracle": oracle, "other": oracle})[0]
+    options = load(recipe(work, GRPO), "evaluation.annotator=other", "evaluation.same_judge=false", other=oracle)
     with open_run(work / "twice", options) as folder:
         monkeypatch.setattr("mitigate.recipes.runner.ask", lambda *_, **__: pytest.fail("answers were paid for"))
         questions = read_questions(options, None)
@@ -295,10 +287,9 @@ def test_failed_judge_stops_the_run(work, monkeypatch):
     """One sentence in ten is borne, two are not; what was answered is kept, and asked once."""
     asked: list[Any] = []
     answer = " ".join(f"Fact {i}." for i in range(10))
-    options: Any = load_recipe(recipe(work, GRPO), annotators={"oracle": Failing()})[0]
-    monkeypatch.setattr(
-        "mitigate.recipes.runner.ask", lambda *_, **__: asked.append(1) or [[{"reference": "R", "answer": answer}]]
-    )
+    options = load(recipe(work, GRPO), oracle=Failing())
+    answered = [[{"reference": "R", "answer": answer}]]
+    monkeypatch.setattr("mitigate.recipes.runner.ask", lambda *_, **__: asked.append(1) or answered)
     questions = read_questions(options, None)
     with open_run(work / "failed", options) as folder:
         options._annotators["oracle"].failing = 2
@@ -313,7 +304,7 @@ def test_failed_judge_stops_the_run(work, monkeypatch):
 
 def test_killed_sampling_goes_on(dpo, work, monkeypatch):
     monkeypatch.setattr(mask_dpo, "CHUNK", 5)
-    options: Any = load_recipe(recipe(work, DPO), annotators={"oracle": Oracle(load_world("world"))})[0]
+    options = load(recipe(work, DPO))
     questions = read_questions(options, None)
     with open_run(work / "killed", options) as folder:
         first = [row for row in read_rows(dpo / "sampled.jsonl") if row["place"] < 5]
@@ -324,79 +315,61 @@ def test_killed_sampling_goes_on(dpo, work, monkeypatch):
 
 
 @pytest.mark.parametrize(("changed", "message"), [
-    ({"data": "nowhere.jsonl"}, "data: no such file 'nowhere.jsonl'"),
-    ({"evaluation": {"data": {"dev": "nowhere.jsonl"}}}, "evaluation.data: dev: no such file 'nowhere.jsonl'"),
-    ({"model": "no where"}, "model: no such folder 'no where'"),
-    ({"reward": {"annotator": "no where"}}, "reward.annotator: no such folder"),
-    ({"reward": {"annotator": "nli:no where"}}, "reward.annotator: no such folder 'no where'"),
-    ({"reward": {"annotator": "nli:a/b"}, "evaluation": {"data": {"dev": "nowhere"}}}, "evaluation.data: dev"),
+    ("data=nowhere.jsonl", "data: no such file 'nowhere.jsonl'"),
+    ("evaluation={data: {dev: nowhere.jsonl}}", "evaluation.data: dev: no such file 'nowhere.jsonl'"),
+    ("model=no where", "model: no such folder 'no where'"),
+    ("reward={annotator: no where}", "reward.annotator: no such folder"),
+    ("reward={annotator: 'nli:no where'}", "reward.annotator: no such folder 'no where'"),
+    ("reward={annotator: 'nli:a/b'} evaluation={data: {dev: nowhere}}", "evaluation.data: dev"),
+    ("reward={annotator: 'cascade:embedded+no where'}", "reward.annotator: no such folder 'no where'"),
+    ("reward={annotator: 'ensemble:most:a/b+c/d'}", "reward.annotator: .*expected ensemble:HOW:FIRST"),
+    ("reward={annotator: 'ensemble:min:embedded+no where'}", "reward.annotator: no such folder 'no where'"),
+    ("reward={aspects: {truth: 1}}", "reward.aspects: unknown aspect 'truth'"),
+    ("reward={label_rewards: {no_fact: 2.0}}", "'supported' to be worth the most"),
+    ("reward={annotator: oracle, calibration: c.json}", "reward.calibration: expected null, since 'oracle'"),
+    ("reward={annotator: embedded, calibration: no.json}", "reward.calibration: .*; no.json: No such file"),
+    ("reward={}", "reward.calibration: expected a file .* for 'embedded', got null.*uncalibrated=true"),
+    ("evaluation={}", "evaluation.annotator: expected another judge than the reward's 'oracle'.*same_judge=true"),
     (
-        {"trainer": {"share_prompts": True, "gradient_checkpointing": True}},
-        "trainer.share_prompts: expected gradient_checkpointing: false",
-    ),
-    ({"grpo": {"gradient_checkpointing": True}, "trainer": {"share_prompts": True}}, "trainer.share_prompts: expected"),
-    ({"trainer": {"per_device_batch": 7}}, "per_device_batch: expected a divisor of .* 64 / 1, got 7"),
-    ({"grpo": {"use_vllm": True}}, "grpo.use_vllm: vllm is not installed"),
-    ({"launch": {"config": "zero9", "processes": 2}, "reward": {}, "evaluation": {}}, "launch.config: no such"),
-    ({"launch": {"config": "zero3", "processes": 2}}, "reward.annotator: 'oracle' exists in this process only"),
-    ({"reward": {"aspects": {"truth": 1}}}, "reward.aspects: unknown aspect 'truth'"),
-    ({"reward": {"label_rewards": {"no_fact": 2.0}}}, "'supported' to be worth the most"),
-    (
-        {"reward": {"annotator": "oracle", "calibration": "c.json"}},
-        "reward.calibration: expected null, since 'oracle'",
-    ),
-    (
-        {"reward": {"annotator": "embedded", "calibration": "no.json"}},
-        "reward.calibration: .*; no.json: No such file",
-    ),
-    ({"reward": {}}, "reward.calibration: expected a file .* for 'embedded', got null.*uncalibrated=true"),
-    ({"evaluation": {}}, "evaluation.annotator: expected another judge than the reward's 'oracle'.*same_judge=true"),
-    (
-        {"reward": {"annotator": "ensemble:min:a/b+c/d"}, "uncalibrated": True, "evaluation": {"annotator": "c/d"}},
-        "evaluation.annotator: expected another judge than the reward's 'ensemble:min:a/b\\+c/d'",
-    ),
-    (
-        {"reward": {"annotator": "a/b"}, "uncalibrated": True, "evaluation": {"annotator": "cascade:embedded+a/b"}},
+        "reward={annotator: a/b} uncalibrated=true evaluation={annotator: 'cascade:embedded+a/b'}",
         "evaluation.annotator: expected another judge than the reward's 'a/b'",
     ),
-    ({"reward": {"annotator": "cascade:embedded+no where"}}, "reward.annotator: no such folder 'no where'"),
     (
-        {"reward": {"annotator": "cascade:embedded+ensemble:min:a/b+c/d"}, "uncalibrated": True,
-         "evaluation": {"annotator": "c/d"}},
-        "evaluation.annotator: expected another judge than",
+        "reward={annotator: 'cascade:embedded+ensemble:min:a/b+c/d'} uncalibrated=true evaluation={annotator: c/d}",
+        r"another judge than the reward's 'cascade:embedded\+ensemble:min:a/b\+c/d'",
     ),
-    ({"reward": {"annotator": "ensemble:most:a/b+c/d"}}, "reward.annotator: .*expected ensemble:HOW:FIRST"),
-    ({"reward": {"annotator": "ensemble:min:embedded+no where"}}, "reward.annotator: no such folder 'no where'"),
-    ({"trainer": {"kl_target": 0.1}}, "trainer.beta: expected a number above 0 to start from"),
-    ({"extra_rewards": {"long": 1.0}}, "extra_rewards.long.*: input should be 'think_format'"),
-    ({"template": "Answer!"}, "template: string should match pattern"),
-    ({"grpo": {"topp": 0.9}}, "grpo.topp: GRPOConfig of trl .* has no such option; did you mean 'top_p'"),
-    ({"grpo": {"output_dir": "x"}}, "grpo.output_dir: GRPOConfig of trl .* has no such option(?!.*'output_dir')"),
-    ({"grpo": {"model_init_kwargs": {"trust_remote_code": True}}}, "grpo: expected no trust_remote_code, .* no code"),
-    ({"grpo": {"model_init_kwargs": {"use_safetensors": False}}}, "grpo: expected no use_safetensors"),
-    ({"grpo": {"model_init_kwargs": '{"trust_remote_code": true}'}}, "grpo.model_init_kwargs: expected keys, as in"),
-    ({"grpo": {"accelerator_config": {"xx": 1}}}, "grpo: .*unexpected keyword argument 'xx'"),
-    ({"grpo": {"fsdp": "full_shard", "fsdp_config": "nofile.json"}}, "grpo: .*nofile.json"),
-    ({"grpo": {"temperature": [1.0]}}, "grpo.temperature: input should be a valid number, .*got \\[1.0\\]"),
-    ({"grpo": {"temperature": "hot"}}, "grpo.temperature: input should be a valid number, .*got 'hot'"),
-    ({"grpo": {"learning_rate": "1e-6", "eval_strategy": "bogus"}}, "grpo: .?bogus.? is not a valid IntervalStrategy"),
-    ({"grpo": {"loss_type": "bogus"}}, "grpo.loss_type: expected some of grpo, dr_grpo, .* vespo; got 'bogus'"),
-    ({"grpo": {"num_generations": 3}}, "grpo: generation_batch_size .* must be divisible by num_generations"),
-    ({"trainer": {"lerning_rate": 1}}, "did you mean 'trainer.learning_rate'"),
+    ("trainer={share_prompts: true, gradient_checkpointing: true}", "trainer.share_prompts: expected gradient_check"),
+    ("grpo={gradient_checkpointing: true} trainer={share_prompts: true}", "trainer.share_prompts: expected"),
+    ("trainer={per_device_batch: 7}", "per_device_batch: expected a divisor of .* 64 / 1, got 7"),
+    ("trainer={kl_target: 0.1}", "trainer.beta: expected a number above 0 to start from"),
+    ("trainer={lerning_rate: 1}", "did you mean 'trainer.learning_rate'"),
+    ("launch={config: zero9, processes: 2} reward={} evaluation={}", "launch.config: no such"),
+    ("launch={config: zero3, processes: 2}", "reward.annotator: 'oracle' exists in this process only"),
+    ("extra_rewards={long: 1.0}", "extra_rewards.long.*: input should be 'think_format'"),
+    ("template=Answer!", "template: string should match pattern"),
+    ("grpo={use_vllm: true}", "grpo.use_vllm: vllm is not installed"),
+    ("grpo={topp: 0.9}", "grpo.topp: GRPOConfig of trl .* has no such option; did you mean 'top_p'"),
+    ("grpo={output_dir: x}", "grpo.output_dir: GRPOConfig of trl .* has no such option(?!.*'output_dir')"),
+    ("grpo={model_init_kwargs: {trust_remote_code: true}}", "grpo: expected no trust_remote_code, .* no code"),
+    ("grpo={model_init_kwargs: {use_safetensors: false}}", "grpo: expected no use_safetensors"),
+    ("grpo={model_init_kwargs: '{\"trust_remote_code\": true}'}", "grpo.model_init_kwargs: expected keys, as in"),
+    ("grpo={accelerator_config: {xx: 1}}", "grpo: .*unexpected keyword argument 'xx'"),
+    ("grpo={fsdp: full_shard, fsdp_config: nofile.json}", "grpo: .*nofile.json"),
+    ("grpo={temperature: [1.0]}", "grpo.temperature: input should be a valid number, .*got \\[1.0\\]"),
+    ("grpo={learning_rate: 1e-6, eval_strategy: bogus}", "grpo: .?bogus.? is not a valid IntervalStrategy"),
+    ("grpo={loss_type: bogus}", "grpo.loss_type: expected some of grpo, dr_grpo, .* vespo; got 'bogus'"),
+    ("grpo={num_generations: 3}", "grpo: generation_batch_size .* must be divisible by num_generations"),
 ])  # fmt: skip
 def test_mistakes_are_named_before_anything_loads(tmp_path, changed, message):
+    assignments = re.split(r" (?=\w+=)", changed)
     with pytest.raises(UsageError, match=message):
-        load_recipe(
-            recipe(tmp_path, {**GRPO, "trainer": {}}, **changed), annotators={"oracle": Oracle(load_world("world"))}
-        )
+        load(recipe(tmp_path, GRPO, trainer={}), *assignments)
 
 
 def test_losses_of_dpo_are_checked_before_anything_loads(tmp_path):
-    made = [recipe(tmp_path, DPO, dpo={"loss_type": ["sft", loss]}) for loss in ("ipo", "bogus")]
-    oracle = {"oracle": Oracle(load_world("world"))}
-    load_recipe(made[0], annotators=oracle)
+    load(recipe(tmp_path, DPO), "dpo={loss_type: [sft, ipo]}")
     with pytest.raises(UsageError, match=r"dpo.loss_type: expected some of sigmoid, .*; got \['sft', 'bogus'\]"):
-        load_recipe(made[1], annotators=oracle)
+        load(recipe(tmp_path, DPO), "dpo={loss_type: [sft, bogus]}")
 
 
 def sample(answer: str, labels: list[str | None], when: str = "before", **more: Any) -> dict[str, Any]:
@@ -433,48 +406,44 @@ def test_figures_by_hand() -> None:
     found = compare([doubtful])[0]
     assert (found["unsure"], found["not_checked"], found["silent"]) == (1, 1, 0)
     assert cells(found)[HEADINGS.index("no verdict")] == "2"
-    assert by_reward(compare([doubtful])).startswith(
-        "Hallucinated by the annotator of the reward: held-out, before: not"
-    )
+    assert "by the annotator of the reward: held-out, before: not" in by_reward(compare([doubtful]))
 
 
 def test_judge_reads_every_so_many_batches() -> None:
     logged: list[tuple[str, float]] = []
     log = JudgeLog(SentenceReward(ExactAnnotator(), aspects={"factuality": 1}, name="judge"), every=2)
-    for _ in range(3):
-        asked = {
-            "question": ["Q?"],
-            "reference": ["It is old. It is big."],
-            "log_metric": lambda *pair: logged.append(pair),
-        }
-        assert log(["It is old. It is new."], **asked) == [None]  # no number, or unscored answers would count as 0
+    asked: dict[str, Any] = {"question": ["Q?"], "reference": ["It is old. It is big."]}
+    for _ in range(3):  # no number, or unscored answers would count as 0
+        assert log(["It is old. It is new."], **asked, log_metric=lambda *pair: logged.append(pair)) == [None]
     figures = {"judged_share": 1.0, "share_unsure": 0.0, "hallucination_rate": 0.5, "share_supported": 0.5}
     assert logged == [(f"judge/{name}", value) for name, value in figures.items()] * 2
 
 
 def test_page_shows_answers_side_by_side_escaped(tmp_path: Path) -> None:
-    rows = [sample("<b>One</b>.", ["contradictory"]), sample("Two.", ["supported"], when="after")]
-    metrics = [{"step": 1, "reward<b>": 0.5}, {"step": 2, "reward<b>": 1.5}]
-    shown = {"head": HEADINGS, "rows": map(cells, table := compare(rows)), "comparison": table, "note": ""}
-    write_run_page(tmp_path / "p.html", about=["x < y"], metrics=metrics, samples=rows, pairs=5, **shown)
-    page = (tmp_path / "p.html").read_text(encoding="utf-8")
+    before, metrics = sample("<b>One</b>.", ["contradictory"]), [{"step": n, "reward<b>": n - 0.5} for n in (1, 2)]
+
+    def page_of(after: dict[str, Any]) -> str:
+        rows, table = [before, after], compare([before, after])
+        shown: dict[str, Any] = {"head": HEADINGS, "rows": map(cells, table), "comparison": table, "note": ""}
+        write_run_page(tmp_path / "p.html", about=["x < y"], metrics=metrics, samples=rows, pairs=5, **shown)
+        return (tmp_path / "p.html").read_text(encoding="utf-8")
+
+    page = page_of(sample("Two.", ["supported"], when="after"))
     wrong = marked("<b>One</b>.", [(0, 11, '<span class="s contradictory" title="contradictory">')])
     right = marked("Two.", [(0, 4, '<span class="s supported" title="supported">')])
     assert page.index(wrong) < page.index(right)
     assert "x &lt; y" in page
     assert "<b>One" not in page
     assert "100 % → 0 %" in page
-    for s in (unsure := sample("Two. Three.", [None, None], when="after"))["sentences"]:
+    unsure = sample("Two. Three.", [None, None], when="after")
+    for s in unsure["sentences"]:
         s["status"] = "unsure"
-    shown |= {"rows": (), "comparison": compare([rows[0], unsure])}
-    write_run_page(tmp_path / "q.html", about=[], metrics=[], samples=[], pairs=5, **shown)
-    assert "1 → 0" in (doubtful := (tmp_path / "q.html").read_text(encoding="utf-8"))
+    doubtful = page_of(unsure)
+    assert "1 → 0" in doubtful
     assert "not sure: 0 → 2" in doubtful
     assert "not checked: " not in doubtful
     unsure["sentences"][0]["status"] = "failed"
-    write_run_page(tmp_path / "q.html", about=[], metrics=[], samples=[], pairs=5,
-                   **shown | {"comparison": compare([rows[0], unsure])})  # fmt: skip
-    assert "not sure: 0 → 1<br>not checked: 0 → 1<br>" in (tmp_path / "q.html").read_text(encoding="utf-8")
+    assert "not sure: 0 → 1<br>not checked: 0 → 1<br>" in page_of(unsure)
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
     assert policy is not None
     assert policy[1].startswith("default-src 'none'; style-src 'sha256-")

@@ -12,7 +12,8 @@ import yaml
 from safetensors.torch import load_file
 
 from mitigate.cli.main import main
-from mitigate.recipes.sft import as_row, is_test, pairs, prompt
+from mitigate.recipes import sft
+from mitigate.recipes.sft import as_row, is_test, prompt
 from mitigate.recipes.trainer import scoring_replies_alone
 from tests.helpers.jsonl import read_rows, write_rows
 from tests.helpers.tiny_models import decoder, save_decoder
@@ -36,15 +37,6 @@ def test_rows_hold_prompt_and_completion():
     row = as_row("Q?", "A", "chat")
     assert row == {"prompt": [{"role": "user", "content": "Q?"}], "completion": [{"role": "assistant", "content": "A"}]}
     assert prompt("Q?", "chat") == row["prompt"]
-
-
-def test_pairs_by_hand():
-    answers = [{"text": "yes", "label": True}, {"text": "no", "label": 0}, {"text": "perhaps"}]
-    records = [{"id": "1", "question": "Q", "answers": answers}, {"id": "2", "question": "R", "answers": []}]
-    assert pairs(records, ["a", ""], ["b", "c"]) == [
-        {"id": "1", "question": "Q", "baseline": "a", "method": "b"},
-        {"id": "2", "question": "R", "baseline": "", "method": "c"},  # silence loses; it does not vanish
-    ]
 
 
 def records():
@@ -76,7 +68,7 @@ def recipe(folder, base, **more):
 def test_the_model_learns_the_picked_answers(tmp_path, base):
     out = tmp_path / "run"
     assert main(["run", str(recipe(tmp_path, base)), "--output", str(out)]) == 0
-    train, test, answers = (read_rows(out / f"{name}.jsonl") for name in ("train", "test", "answers"))
+    train, test, answers, pairs = (read_rows(out / f"{name}.jsonl") for name in ("train", "test", "answers", "pairs"))
     assert {row["answer"] for row in train} == {"anna"}  # two of three references, not the baseline's
     assert len(train) + len(test) == 30
     assert not {row["question"] for row in train} & {row["question"] for row in test}
@@ -86,6 +78,8 @@ def test_the_model_learns_the_picked_answers(tmp_path, base):
     assert done["last_loss"] < 0.2 * done["first_loss"]
     assert {row["tuned"] for row in answers} == {"anna"}
     assert all(row["untuned"] != "anna" for row in answers)
+    said = [(row["id"], row["untuned"] or "", row["tuned"]) for row in answers]
+    assert [(pair["id"], pair["baseline"], pair["method"]) for pair in pairs] == said
     before, after = load_file(base / "model.safetensors"), load_file(out / "model" / "model.safetensors")
     assert any(not before[name].equal(after[name]) for name in after if name in before)
 
@@ -116,6 +110,9 @@ def test_prompts_are_not_scored(monkeypatch: pytest.MonkeyPatch) -> None:
     assert heads == [5, 22]
     for own, plain in zip(*found, strict=True):
         torch.testing.assert_close(own, plain)
+    monkeypatch.delattr(utils, "_use_triton")  # as in a TRL that decides elsewhere
+    with scoring_replies_alone():
+        assert not hasattr(utils, "_use_triton")
 
 
 def test_resumed_equals_uninterrupted_and_lora_merges(tmp_path, base, monkeypatch):
@@ -134,6 +131,7 @@ def test_resumed_equals_uninterrupted_and_lora_merges(tmp_path, base, monkeypatc
 
     with monkeypatch.context() as patch:
         patch.setattr(transformers.Trainer, "training_step", killed)
+        patch.setattr(sft, "generate", lambda model, tokenizer, questions, *_, **__: ["" for _ in questions])
         assert main(["run", str(path), "--output", str(broken)]) == 130
     assert main(["run", str(path), "--output", str(broken)]) == 0
     one, two = (load_file(folder / "model" / "model.safetensors") for folder in (whole, broken))
@@ -144,6 +142,8 @@ def test_resumed_equals_uninterrupted_and_lora_merges(tmp_path, base, monkeypatc
     steps = [row["step"] for row in read_rows(broken / "metrics.jsonl")]
     assert steps == sorted(steps)
     assert {row["answer"] for row in read_rows(whole / "train.jsonl")} == {"otto"}
+    said = [row["baseline"] for row in read_rows(broken / "pairs.jsonl")]
+    assert said == [""] * len(read_rows(broken / "test.jsonl"))  # silence loses, it does not vanish; asked once
 
 
 @pytest.mark.parametrize(("more", "message"), [

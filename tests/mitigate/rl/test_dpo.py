@@ -3,8 +3,13 @@
 from types import SimpleNamespace
 
 import pytest
+import torch
+from datasets import Dataset
+from trl import DPOConfig, DPOTrainer
 
+from examples.pocket import lm
 from mitigate.cli.main import main
+from mitigate.rl.dpo import MASK_DPO, PAPER_MASK_DPO, MaskDPOCollator
 from mitigate.rl.preferences import best_against_worst, build_pairs, published_item, sentences_of
 from tests.helpers.jsonl import read_rows, write_rows
 
@@ -66,19 +71,10 @@ def test_sentences_in_the_published_form_by_hand():
             sentences_of({"chosen_sentences": none}, "chosen", answer)
 
 
-@pytest.mark.parametrize("labels", [
-    ["sc", "cs"],  # tie
-    ["s", "ss"],  # tie at 0
-    ["cu", "u"],  # tie at 1
-    ["s", "nn"],  # only one with a factual sentence
-    ["s"],
-    [],
-])  # fmt: skip
-def test_ties_and_singles_make_no_pair(labels):
-    assert best_against_worst([sample(one) for one in labels]) is None
-
-
-def test_smallest_gap_and_grouping():
+def test_ties_singles_gaps_and_groups():
+    # ties: at ½, at 0, at 1; only one with a factual sentence; one alone; none
+    for labels in (["sc", "cs"], ["s", "ss"], ["cu", "u"], ["s", "nn"], ["s"], []):
+        assert best_against_worst([sample(one) for one in labels]) is None, labels
     rows = [sample("sc", "a"), sample("s", "b"), sample("s", "a"), sample("c", "b")]
     assert [pair["prompt"][0]["content"] for pair in build_pairs(rows)] == ["a", "b"]  # gaps 0.5 and 1
     assert [pair["rejected_rate"] for pair in build_pairs(rows, min_gap=0.75)] == [1.0]
@@ -90,9 +86,6 @@ def test_smallest_gap_and_grouping():
 @pytest.fixture(scope="module")
 def tokenizer():
     """Every byte is a token: token positions can be counted by hand."""
-    pytest.importorskip("trl")
-    from examples.pocket import lm
-
     return lm.build_tokenizer(["x"], vocabulary=260)
 
 
@@ -120,8 +113,6 @@ REJECTED = [0, 0, 0, 0, 0, 1, 1, 0]  # Q | E f . _ G . end
 
 
 def test_mask_by_hand(tokenizer):
-    from mitigate.rl.dpo import MaskDPOCollator
-
     out = MaskDPOCollator(tokenizer, settings())([pair_of(tokenizer)])
     assert out["completion_mask"].tolist() == [CHOSEN, REJECTED + [0] * 5]
     assert out["attention_mask"].sum(1).tolist() == [13, 8]  # attention is as ever
@@ -129,18 +120,13 @@ def test_mask_by_hand(tokenizer):
     for side in ("chosen", "rejected"):
         text = published[side][0]["content"]
         published[f"{side}_item"] = published_item(text, published.pop(f"{side}_sentences"))
-    assert (
-        MaskDPOCollator(tokenizer, settings())([published])["completion_mask"].tolist()
-        == out["completion_mask"].tolist()
-    )
+    assert MaskDPOCollator(tokenizer, settings())([published])["completion_mask"].equal(out["completion_mask"])
     # The paper leaves out the contradictory "Cé." (4 tokens) and the supported "Ef."; ends and spaces stay.
     paper = MaskDPOCollator(tokenizer, settings(), "paper")([pair_of(tokenizer)])["completion_mask"].tolist()
     assert paper == [[0, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 0, 1, 1, 1, 1] + [0] * 5]
 
 
 def test_mask_is_cut_as_trl_cuts(tokenizer):
-    from mitigate.rl.dpo import MaskDPOCollator
-
     pair = pair_of(tokenizer)
     start = MaskDPOCollator(tokenizer, settings(6))([pair])
     assert start["completion_mask"].tolist() == [CHOSEN[:6], REJECTED[:6]]
@@ -149,13 +135,10 @@ def test_mask_is_cut_as_trl_cuts(tokenizer):
 
 
 def test_missing_sentences_are_explained(tokenizer):
-    from mitigate.rl.dpo import MaskDPOCollator
-
     pair = pair_of(tokenizer)
     del pair["chosen_sentences"]
-    with pytest.raises(
-        ValueError, match=r"expected a column chosen_sentences or chosen_item.*remove_unused_columns=False"
-    ):
+    message = r"expected a column chosen_sentences or chosen_item.*remove_unused_columns=False"
+    with pytest.raises(ValueError, match=message):
         MaskDPOCollator(tokenizer, settings())([pair])
 
 
@@ -163,13 +146,6 @@ def test_missing_sentences_are_explained(tokenizer):
 @pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")
 def test_steps_move_what_the_mask_keeps(tokenizer, tmp_path, loss):
     """A few DPO steps raise the kept chosen tokens above the kept rejected ones, and the loss is finite."""
-    import torch
-    from datasets import Dataset
-    from trl import DPOConfig, DPOTrainer
-
-    from examples.pocket import lm
-    from mitigate.rl.dpo import MASK_DPO, PAPER_MASK_DPO, MaskDPOCollator
-
     torch.set_num_threads(1)
     lm.save(lm.build_model(tokenizer, width=32, layers=2, heads=2), tokenizer, tmp_path / "lm")
     model, _ = lm.load(tmp_path / "lm")  # TRL reads the reference model from where the model came from

@@ -255,14 +255,13 @@ def test_plain_rewards_reach_every_token(tmp_path, eos):
         ended = int(t.generated[0]["completion_ids"][b][len(row) - 1] == TOKENIZER.eos_token_id)
         assert found[: len(row) - ended] == pytest.approx([alike + a for a in row[: len(row) - ended]], abs=1e-3)
 
+
+def test_rewards_and_settings_that_would_be_wrong(tmp_path):
     def mixed(completions, **kwargs):
         return [1.0, *vowel_reward(completions[1:])]
 
     with pytest.raises(ValueError, match="'mixed' returns plain numbers beside SentenceScore"):
         trainer(tmp_path, mixed).train()
-
-
-def test_settings_that_would_be_wrong(tmp_path):
     with pytest.raises(ValueError, match=r"importance_sampling_level='sequence'.*set it to \"token\""):
         trainer(tmp_path, importance_sampling_level="sequence", loss_type="grpo")
 
@@ -294,30 +293,35 @@ def test_shared_prompts_change_neither_loss_nor_gradient(tmp_path, monkeypatch):
     monkeypatch.setattr(made, "_sharing", None)  # what it can't read goes to TRL: one token, images, other layers
     assert read(made.model, ids_BT[:, -4:], mask_BT[:, -4:], 3)[0].shape == (4, 3)
     assert read(made.model, ids_BT, mask_BT, 3, token_type_ids=torch.zeros(4, 8))[0].shape == (4, 3)
-    for kind in ("linear_attention", "chunked_attention"):
-        monkeypatch.setattr(made.model.config, "layer_types", [kind], raising=False)
-        assert read(made.model, ids_BT, mask_BT, 3)[0].shape == (4, 3)
-    monkeypatch.setattr(made.model.config, "layer_types", None)
-    monkeypatch.setattr(made.args, "gradient_checkpointing", True)
-    assert read(made.model, ids_BT, mask_BT, 3)[0].shape == (4, 3)
-    monkeypatch.setattr(made.args, "gradient_checkpointing", False)
-    monkeypatch.setattr(made.model, "_is_stateful", True)
-    assert read(made.model, ids_BT, mask_BT, 3)[0].shape == (4, 3)
+    for place, name, value in (
+        (made.model.config, "layer_types", ["linear_attention"]),
+        (made.model.config, "layer_types", ["chunked_attention"]),
+        (made.args, "gradient_checkpointing", True),
+        (made.model, "_is_stateful", True),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, value, raising=False)
+            assert read(made.model, ids_BT, mask_BT, 3)[0].shape == (4, 3)
 
 
-def test_shared_prompts_change_no_sample(tmp_path):
-    """Three answers to each of two prompts of other lengths, drawn with one seed; the prompts are read once."""
-    made, read = trainer(tmp_path, max_completion_length=6, temperature=0.5), []
+def sampled(made, prompts):
+    """Three answers to each prompt, drawn with one seed by TRL and with prompts read once."""
     for p in made.model.parameters():
         p.data *= 3  # so that a token hangs on where the others stand
-    made.model.register_forward_pre_hook(
-        lambda _, args, given: read.append(tuple(given["input_ids"].shape)), with_kwargs=True
-    )
-    prompts = [TOKENIZER(text)["input_ids"] for text in ("who sang", "where does the river end")]
     said = []
     for made.share_prompts in (False, True):
         torch.manual_seed(0)
         said.append(made._generate_single_turn([p for p in prompts for _ in range(3)], None, {}, 3)[0])
+    return said
+
+
+def test_shared_prompts_change_no_sample(tmp_path):
+    made, read = trainer(tmp_path, max_completion_length=6, temperature=0.5), []
+    made.model.register_forward_pre_hook(
+        lambda _, args, given: read.append(tuple(given["input_ids"].shape)), with_kwargs=True
+    )
+    prompts = [TOKENIZER(text)["input_ids"] for text in ("who sang", "where does the river end")]  # of two lengths
+    said = sampled(made, prompts)
     width = max(map(len, prompts))
     assert said[0] == said[1]
     assert len(set(map(tuple, said[0]))) > 2
@@ -328,10 +332,6 @@ def test_shared_prompts_change_no_sample(tmp_path):
 @pytest.mark.parametrize("settings", [{"cache_implementation": "static"}, {"generation_kwargs": {"use_cache": False}}])
 def test_sampling_with_another_cache_or_none_is_not_shared(tmp_path, settings):
     """Keys that were read before can be handed to a dynamic cache only."""
-    made, said = trainer(tmp_path, max_completion_length=6, temperature=0.5, **settings), []
-    for p in made.model.parameters():
-        p.data *= 3
-    for made.share_prompts in (False, True):
-        torch.manual_seed(0)
-        said.append(made._generate_single_turn([TOKENIZER("who sang")["input_ids"]] * 3, None, {}, 3)[0])
-    assert said[0] == said[1]
+    made = trainer(tmp_path, max_completion_length=6, temperature=0.5, **settings)
+    one, other = sampled(made, [TOKENIZER("who sang")["input_ids"]])
+    assert one == other
