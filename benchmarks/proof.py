@@ -281,7 +281,7 @@ def main() -> None:
         found.setdefault(arm, []).append(measured(work, arm, seed, args.set))
     print("\n".join(map(line, rows := results(found, labels))))
     if args.page:
-        tables = {"settings": {k: str(v) for k, v in vars(args).items()}, "all": rows}
+        tables = {"settings": {k: str(v).replace(f"{ROOT}/", "") for k, v in vars(args).items()}, "all": rows}
         tables["labels"] = [[*r.values()] for r in labels]
         save("mitigation", "proof", of_arms(rows), tables=tables, about=SAID["says"], packages=["trl", "peft"])
     if args.blind:

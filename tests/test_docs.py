@@ -215,14 +215,14 @@ def test_readme_figures_of_mitigation_are_its_rows() -> None:
         f"four, {left} of {given['n']} after mending ({fall}); unsure: {unsure}, then {unsure_after}; supported: "
         f"{supported[0]['value']}, then {supported[1]['value']}."
     ) in readme
-    arms = ("base", "best of 8", "SFT on the best", "GRPO, sentences")
-    (n, base), (m, best), (j, tuned), (k, trained) = (
+    arms = ("base", "SFT on the best", "SFT, then GRPO, close copies fined", "GRPO, sentences")
+    (n, base), (j, tuned), (m, both), (k, trained) = (
         (row["n"], with_interval(row, ".1f", " %"))
         for row in (rows[f"{arm}: hallucinated by blind labels"] for arm in arms)
     )
-    said = f"of {n} factual sentences of likeliest answers {base} are hallucinated, of {m} of the best of eight"
-    after = f"of {j} after SFT on the best {tuned} (which copies more), of {k} after GRPO {trained}."
-    assert f"an AI's blind labels: {said} by `embedded` {best}, {after}" in readme
+    said = f"of {n} factual sentences of likeliest answers {base} are hallucinated"
+    after = f"of {j} after SFT on the best of eight {tuned} (which copies more), of {m} after GRPO too {both}"
+    assert f"an AI's blind labels: {said}, {after}, of {k} after GRPO alone {trained}." in readme
     assert rows["SFT on the best − base: copied"]["interval"][0] > 0
 
 

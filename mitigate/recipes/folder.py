@@ -157,7 +157,8 @@ def _same_recipe(folder: RunFolder, options: Section) -> None:
     was, now = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8")), options.model_dump(mode="json")
     with suppress(ValidationError):  # an option that came after that run has its default
         was = type(options).model_validate(was).model_dump(mode="json")
-    if changed := [key for key in {**was, **now} if was.get(key) != now.get(key)]:
+    told = {"about", "hardware", "minutes"}  # which change no result, and change between releases
+    if changed := [key for key in {**was, **now} if key not in told and was.get(key) != now.get(key)]:
         parts = ", ".join(f"{key} was {was.get(key)!r} and is {now.get(key)!r}" for key in changed)
         raise UsageError(
             f"{folder.path} holds a run of another recipe: {parts}; choose another folder with --output, or add "

@@ -45,6 +45,7 @@ def test_interrupted_run_goes_on_with_its_recipe(recipe, tmp_path, capsys):
     assert "other was None and is {'annotator': 'embedded', 'weight': 2.0};" in capsys.readouterr().err
     written = yaml.safe_load((out / "config.yaml").read_text())
     del written["mode"], written["reward"]["weight"]  # as by an older release, which had no such options
+    written |= {"minutes": 999.0, "about": "as it was told then"}
     (out / "config.yaml").write_text(yaml.safe_dump(written))
     assert main(run) == 0
     assert yaml.safe_load((out / "config.yaml").read_text())["mode"] == "fast"

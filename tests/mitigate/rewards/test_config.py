@@ -117,7 +117,13 @@ def test_the_command_line_takes_the_plugin(plugin, model, tmp_path, monkeypatch,
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "hf")
     monkeypatch.setenv(plugins.CONFIG_VARIABLE, str(config))
     seen = []
-    monkeypatch.setattr(SentenceGRPOTrainer, "_check_mixed", lambda self: seen.append(self.credit))
+    calculate = SentenceGRPOTrainer._calculate_rewards
+
+    def watched(self, *args, **kwargs):
+        seen.append(self.credit)
+        return calculate(self, *args, **kwargs)
+
+    monkeypatch.setattr(SentenceGRPOTrainer, "_calculate_rewards", watched)
     assert main(["grpo", *arguments.split(), "--gamma", "0.25", "--eos", "last", "--clip", "3"]) == 0
     assert seen == [Credit(gamma=0.25, eos="last", clip=3.0)]
     shown = capsys.readouterr().out
