@@ -101,28 +101,23 @@ class PairAnnotator(Annotator):
 
     def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
         """One judgement per sentence, in order; equal questions to the model are asked once."""
-        out = [_without_model(sentence) for sentence in sentences]
-        asked: dict[tuple[str, str, str], list[int]] = defaultdict(list)
-        for i, s in enumerate(sentences):
-            key = (s.reference, s.answer, s.question) if self.whole_answers else (s.reference, s.text, "")
-            if out[i] is None:
-                asked[key].append(i)
-        for numbers, readings in zip(asked.values(), self._read(list(asked)), strict=True):
-            for i in numbers:
-                one = self._annotation(sentences[i], readings) if readings else sentences[i].judged("too_long")
-                out[i] = one
-        return [one for one in out if one is not None]
+        known = [_without_model(sentence) for sentence in sentences]
+        whole = self.whole_answers
+        keys = [(s.reference, s.answer, s.question) if whole else (s.reference, s.text, "") for s in sentences]
+        asked = list(dict.fromkeys(key for key, own in zip(keys, known, strict=True) if own is None))
+        readings_of = dict(zip(asked, self._read(asked), strict=True))
+        return [
+            own or (self._annotation(sentence, readings_of[key]) if readings_of[key] else sentence.judged("too_long"))
+            for sentence, key, own in zip(sentences, keys, known, strict=True)
+        ]
 
     def _annotation(self, sentence: Sentence, readings: Sequence[Reading]) -> SentenceAnnotation:
         """From the windows' probabilities; the evidence is of the window that decided."""
-        chances_W3 = np.array(
-            [[0.0 if c is None else float(r.chances[c]) for c in self.order] for r in readings]
-        )  # supported, contradictory, unverifiable
+        chances_W3 = np.array([[0.0 if c is None else float(r.chances[c]) for c in self.order] for r in readings])
         chances, supporting, contradicting = over_windows(chances_W3)
         label = LABELS[int(chances.argmax())]
         decided = readings[contradicting if label == "contradictory" else supporting]
-        scores = {**dict(zip(LABELS, chances.tolist(), strict=False)), "no_fact": 0.0}
-        return sentence.judged("checked", label, scores, fragments=decided.evidence(sentence.text))
+        return sentence.scored([*chances, 0.0], fragments=decided.evidence(sentence.text))
 
     def _read(self, asked: Sequence[tuple[str, str, str]]) -> list[list[Reading]]:
         """The readings of each (reference, claim, question); none where claim and question leave too little room."""
@@ -226,7 +221,7 @@ def _without_model(sentence: Sentence) -> SentenceAnnotation | None:
     if not clean_text(sentence.reference).strip():
         return sentence.judged("no_reference")
     if not len(words_of(clean_text(sentence.text))):
-        return sentence.judged("checked", "no_fact", {label: float(label == "no_fact") for label in LABELS})
+        return sentence.scored((0, 0, 0, 1))
     return None
 
 
