@@ -67,14 +67,13 @@ class CausalAnnotator(Annotator):
 
     @classmethod
     def from_pretrained(
-        cls, name: str, *, device: str | None = None, dtype: Literal["auto", "float32", "bfloat16"] = "auto",
-        max_tokens: int | None = None,
-    ) -> CausalAnnotator:  # fmt: skip
+        cls, name: str, *, device: str | None = None, dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    ) -> CausalAnnotator:
         """Load a classifier: a folder written by ``save_pretrained`` or a trainer, or a hub id.
 
-        ``device`` None takes cuda where there is one; ``dtype`` "auto" is bfloat16 where the hardware has it;
-        ``max_tokens`` None is what it was saved with, else 16,384. OSError where there is no such checkpoint;
-        ValueError where its classes are not the four labels, or it has no trained head or no fast tokenizer.
+        ``device`` None takes cuda where there is one; ``dtype`` "auto" is bfloat16 where the hardware has it. OSError
+        where there is no such checkpoint; ValueError where its classes are not the four labels, or it has no trained
+        head or no fast tokenizer.
         """
         import torch
 
@@ -84,15 +83,10 @@ class CausalAnnotator(Annotator):
         has_half = where.startswith("cuda") or (where == "cpu" and cpu_has_bfloat16())
         half = dtype == "bfloat16" or (dtype == "auto" and has_half)
         folder = _local_folder(name)
-        languages, saved_tokens = _read_settings(folder)
-        model = load_classifier(str(folder), dtype=torch.bfloat16 if half else torch.float32)
-        return cls(
-            model.to(where),  # type: ignore[arg-type]
-            load_tokenizer(str(folder)),
-            name=name,
-            languages=languages,
-            max_tokens=max_tokens or saved_tokens or MAX_TOKENS,
-        ).calibrated_by(folder)
+        languages, max_tokens = _read_settings(folder)
+        model: Any = load_classifier(str(folder), dtype=torch.bfloat16 if half else torch.float32)
+        made = cls(model.to(where), load_tokenizer(str(folder)), name=name, languages=languages, max_tokens=max_tokens)
+        return made.calibrated_by(folder)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write model, tokenizer and annotator.json into a folder, which is made; weights as safetensors."""
@@ -232,18 +226,16 @@ def write_settings(folder: Path, languages: Sequence[str] | None, max_tokens: in
     (folder / "annotator.json").write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
 
 
-def _read_settings(folder: Path) -> tuple[list[str] | None, int | None]:
-    """Languages and longest row of annotator.json; None for a checkpoint of another maker."""
+def _read_settings(folder: Path) -> tuple[list[str] | None, int]:
+    """Languages and longest row of annotator.json; None and MAX_TOKENS for a checkpoint of another maker."""
     path = folder / "annotator.json"
-    if not path.is_file():
-        return None, None
-    found = json.loads(path.read_text(encoding="utf-8"))
+    found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     languages, tokens = found.get("languages"), found.get("max_tokens")
     if not (languages is None or (isinstance(languages, list) and all(isinstance(c, str) for c in languages))):
         raise ValueError(f"{path}: expected languages to be a list of codes or null, got {languages!r}")
     if not (tokens is None or (isinstance(tokens, int) and tokens > 0)):
         raise ValueError(f"{path}: expected max_tokens to be a whole number above 0, got {tokens!r}")
-    return languages, tokens
+    return languages, tokens or MAX_TOKENS
 
 
 # --- rows: question, reference and answer as token ids, and where sentences end -----------------------------
