@@ -17,8 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -271,6 +270,7 @@ def load_published(
     """
     import torch
     import transformers as tf
+    from safetensors import SafetensorError
 
     kind, _, model_id = name.partition(":")
     if kind not in KINDS or not model_id.strip():
@@ -281,7 +281,7 @@ def load_published(
         raise ValueError(f"annotator {name!r}: labels: for nli:ID only; the classes of {kind} are known")
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     half = dtype == "bfloat16" or (dtype == "auto" and device.startswith("cuda"))
-    with _explained(name):
+    try:
         base, located = model_id, locate(model_id)
         source = located  # of configuration and tokenizer
         more: dict[str, Any] = {"dtype": torch.bfloat16 if half else torch.float32, "use_safetensors": True}
@@ -304,6 +304,11 @@ def load_published(
                 auto = tf.AutoModelForSequenceClassification
         tokenizer = load_tokenizer(source)
         model, loading = auto.from_pretrained(located, config=config, output_loading_info=True, **more)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise OSError(
+            f"annotator {name!r}: expected a folder or hub id with config.json, a fast tokenizer and safetensors "
+            f"weights (code of a repository is not run): {' '.join(str(error).split())[:400]}"
+        ) from error
     found = (config.architectures or ["none"])[0]
     lacking = sorted(map(str, [*loading["missing_keys"], *loading["mismatched_keys"]]))
     if lacking or (kind != "hhem" and found.rpartition("For")[2] != type(model).__name__.rpartition("For")[2]):
@@ -311,30 +316,12 @@ def load_published(
         raise ValueError(f"annotator {name!r}: expected a trained {type(model).__name__}, as {kind} is, but {but}")
     setting = _setting(name, kind, model, tokenizer, labels)
     # Only now are the hub's files in its cache, which knows their commits.
-    state = [_identity(*place) for place in dict.fromkeys([(model_id, located), (base, source)])]
+    places = {at: checkpoint_identity(one, at) for one, at in [(model_id, located), (base, source)]}
+    # A folder is its state, wherever it lies; a hub id itself and its commit.
+    state = [[one["state"]] if Path(at).is_dir() else [one["model"], one["state"]] for at, one in places.items()]
     digest = hashlib.sha256(json.dumps([VERSION, kind, state, setting["order"]]).encode()).hexdigest()
     made = SpanAnnotator if kind == "lettucedetect" else PairAnnotator
     return made(name, digest[:16], model.eval().to(device), tokenizer, **setting)
-
-
-@contextmanager
-def _explained(name: str) -> Iterator[None]:
-    """Turn an error of loading inside this block into one OSError that names the annotator."""
-    from safetensors import SafetensorError
-
-    try:
-        yield
-    except (OSError, ValueError, SafetensorError) as error:
-        raise OSError(
-            f"annotator {name!r}: expected a folder or hub id with config.json, a fast tokenizer and safetensors "
-            f"weights (code of a repository is not run): {' '.join(str(error).split())[:400]}"
-        ) from error
-
-
-def _identity(model_id: str, located: str) -> list[str]:
-    """What a checkpoint is, wherever it lies: a folder's state, or a hub id and its commit."""
-    found = checkpoint_identity(model_id, located)
-    return [found["state"]] if Path(located).is_dir() else [found["model"], found["state"]]
 
 
 def _setting(name: str, kind: str, model: Any, tokenizer: Any, labels: Sequence[str] | str | None) -> dict[str, Any]:

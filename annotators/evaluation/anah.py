@@ -219,7 +219,8 @@ def _sentences(
     for how, spans in ways.items():
         if len(spans) == len(found):
             there = [old in answer[a:b] for (a, b), t in zip(spans, found, strict=True) for old, _ in t.corrections]
-            there += [_alike(name, answer[a:b]) for (a, b), name in zip(spans, names, strict=True) if name]
+            named_there = ((name, answer[a:b]) for (a, b), name in zip(spans, names, strict=True) if name)
+            there += [fuzz.ratio(folded(name)[0], folded(text)[0]) >= 100 * LEAST for name, text in named_there]
             share = sum(there) / len(there) if there else 1.0
             best = max(best, (share, how, spans), key=lambda way: way[0])  # the first of equals
     share, how, spans = best
@@ -254,10 +255,6 @@ def named_spans(answer: str, names: Sequence[str]) -> list[tuple[int, int]]:
         at = place + len(wanted)
         spans.append((origin[place], origin[at - 1] + 1))
     return spans
-
-
-def _alike(name: str, sentence: str) -> bool:
-    return fuzz.ratio(folded(name)[0], folded(sentence)[0]) >= 100 * LEAST
 
 
 def splittings(answer: str, language: str) -> dict[str, list[tuple[int, int]]]:
