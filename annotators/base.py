@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args
 
-from annotators.records import HALLUCINATED, Annotation, Label, SentenceAnnotation
+from annotators.records import HALLUCINATED, LABELS, Annotation, Label, SentenceAnnotation
 from annotators.text.sentences import split_sentences
 
 if TYPE_CHECKING:
@@ -51,6 +51,11 @@ class Sentence:
     def judged(self, status: str, label: str | None = None, scores: Any = None, **found: Any) -> SentenceAnnotation:
         """The annotation of this sentence; ``found`` are further fields of :class:`SentenceAnnotation`."""
         return SentenceAnnotation(self.text, self.start, self.end, status, label, scores, **found)  # type: ignore[arg-type]
+
+    def scored(self, chances: Iterable[float], **found: Any) -> SentenceAnnotation:
+        """The annotation of this sentence as its likeliest label, by (4,) probabilities in the order of LABELS."""
+        scores = dict(zip(LABELS, map(float, chances), strict=True))
+        return self.judged("checked", max(LABELS, key=scores.__getitem__), scores, **found)
 
 
 class Annotator(Protocol):
@@ -368,10 +373,6 @@ def engine_in(name: str) -> str | None:
     return next(iter(engines_in(name)), None)
 
 
-def _is_several(name: str) -> bool:
-    return name.startswith(("cascade:", "ensemble:"))
-
-
 def parts_of(name: str) -> list[str]:
     """The annotators in the name of a cascade or an ensemble, else the name; ValueError where they are not two or more
     different ones.
@@ -379,9 +380,8 @@ def parts_of(name: str) -> list[str]:
     names, how = _names(name), name.partition(":")[2].partition(":")[0]
     if name.startswith("cascade:") and not (len(names) == 2 and all(names)):
         raise ValueError(f"annotator {name!r}: expected cascade:FIRST+SECOND, as in cascade:embedded+generative:…")
-    if name.startswith("ensemble:") and (
-        how not in get_args(How) or len(names) < 2 or not all(names) or any(map(_is_several, names))
-    ):
+    nested = any(one.startswith(("cascade:", "ensemble:")) for one in names)
+    if name.startswith("ensemble:") and (how not in get_args(How) or len(names) < 2 or not all(names) or nested):
         raise ValueError(
             f"annotator {name!r}: expected ensemble:HOW:FIRST+SECOND with HOW one of {', '.join(get_args(How))} and no "
             "cascade or ensemble in it"

@@ -17,8 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -101,28 +100,23 @@ class PairAnnotator(Annotator):
 
     def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
         """One judgement per sentence, in order; equal questions to the model are asked once."""
-        out = [_without_model(sentence) for sentence in sentences]
-        asked: dict[tuple[str, str, str], list[int]] = defaultdict(list)
-        for i, s in enumerate(sentences):
-            key = (s.reference, s.answer, s.question) if self.whole_answers else (s.reference, s.text, "")
-            if out[i] is None:
-                asked[key].append(i)
-        for numbers, readings in zip(asked.values(), self._read(list(asked)), strict=True):
-            for i in numbers:
-                one = self._annotation(sentences[i], readings) if readings else sentences[i].judged("too_long")
-                out[i] = one
-        return [one for one in out if one is not None]
+        known = [_without_model(sentence) for sentence in sentences]
+        whole = self.whole_answers
+        keys = [(s.reference, s.answer, s.question) if whole else (s.reference, s.text, "") for s in sentences]
+        asked = list(dict.fromkeys(key for key, own in zip(keys, known, strict=True) if own is None))
+        readings_of = dict(zip(asked, self._read(asked), strict=True))
+        return [
+            own or (self._annotation(sentence, readings_of[key]) if readings_of[key] else sentence.judged("too_long"))
+            for sentence, key, own in zip(sentences, keys, known, strict=True)
+        ]
 
     def _annotation(self, sentence: Sentence, readings: Sequence[Reading]) -> SentenceAnnotation:
         """From the windows' probabilities; the evidence is of the window that decided."""
-        chances_W3 = np.array(
-            [[0.0 if c is None else float(r.chances[c]) for c in self.order] for r in readings]
-        )  # supported, contradictory, unverifiable
+        chances_W3 = np.array([[0.0 if c is None else float(r.chances[c]) for c in self.order] for r in readings])
         chances, supporting, contradicting = over_windows(chances_W3)
         label = LABELS[int(chances.argmax())]
         decided = readings[contradicting if label == "contradictory" else supporting]
-        scores = {**dict(zip(LABELS, chances.tolist(), strict=False)), "no_fact": 0.0}
-        return sentence.judged("checked", label, scores, fragments=decided.evidence(sentence.text))
+        return sentence.scored([*chances, 0.0], fragments=decided.evidence(sentence.text))
 
     def _read(self, asked: Sequence[tuple[str, str, str]]) -> list[list[Reading]]:
         """The readings of each (reference, claim, question); none where claim and question leave too little room."""
@@ -226,7 +220,7 @@ def _without_model(sentence: Sentence) -> SentenceAnnotation | None:
     if not clean_text(sentence.reference).strip():
         return sentence.judged("no_reference")
     if not len(words_of(clean_text(sentence.text))):
-        return sentence.judged("checked", "no_fact", {label: float(label == "no_fact") for label in LABELS})
+        return sentence.scored((0, 0, 0, 1))
     return None
 
 
@@ -276,6 +270,7 @@ def load_published(
     """
     import torch
     import transformers as tf
+    from safetensors import SafetensorError
 
     kind, _, model_id = name.partition(":")
     if kind not in KINDS or not model_id.strip():
@@ -286,7 +281,7 @@ def load_published(
         raise ValueError(f"annotator {name!r}: labels: for nli:ID only; the classes of {kind} are known")
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     half = dtype == "bfloat16" or (dtype == "auto" and device.startswith("cuda"))
-    with _explained(name):
+    try:
         base, located = model_id, locate(model_id)
         source = located  # of configuration and tokenizer
         more: dict[str, Any] = {"dtype": torch.bfloat16 if half else torch.float32, "use_safetensors": True}
@@ -309,6 +304,11 @@ def load_published(
                 auto = tf.AutoModelForSequenceClassification
         tokenizer = load_tokenizer(source)
         model, loading = auto.from_pretrained(located, config=config, output_loading_info=True, **more)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise OSError(
+            f"annotator {name!r}: expected a folder or hub id with config.json, a fast tokenizer and safetensors "
+            f"weights (code of a repository is not run): {' '.join(str(error).split())[:400]}"
+        ) from error
     found = (config.architectures or ["none"])[0]
     lacking = sorted(map(str, [*loading["missing_keys"], *loading["mismatched_keys"]]))
     if lacking or (kind != "hhem" and found.rpartition("For")[2] != type(model).__name__.rpartition("For")[2]):
@@ -316,30 +316,12 @@ def load_published(
         raise ValueError(f"annotator {name!r}: expected a trained {type(model).__name__}, as {kind} is, but {but}")
     setting = _setting(name, kind, model, tokenizer, labels)
     # Only now are the hub's files in its cache, which knows their commits.
-    state = [_identity(*place) for place in dict.fromkeys([(model_id, located), (base, source)])]
+    places = {at: checkpoint_identity(one, at) for one, at in [(model_id, located), (base, source)]}
+    # A folder is its state, wherever it lies; a hub id itself and its commit.
+    state = [[one["state"]] if Path(at).is_dir() else [one["model"], one["state"]] for at, one in places.items()]
     digest = hashlib.sha256(json.dumps([VERSION, kind, state, setting["order"]]).encode()).hexdigest()
     made = SpanAnnotator if kind == "lettucedetect" else PairAnnotator
     return made(name, digest[:16], model.eval().to(device), tokenizer, **setting)
-
-
-@contextmanager
-def _explained(name: str) -> Iterator[None]:
-    """Turn an error of loading inside this block into one OSError that names the annotator."""
-    from safetensors import SafetensorError
-
-    try:
-        yield
-    except (OSError, ValueError, SafetensorError) as error:
-        raise OSError(
-            f"annotator {name!r}: expected a folder or hub id with config.json, a fast tokenizer and safetensors "
-            f"weights (code of a repository is not run): {' '.join(str(error).split())[:400]}"
-        ) from error
-
-
-def _identity(model_id: str, located: str) -> list[str]:
-    """What a checkpoint is, wherever it lies: a folder's state, or a hub id and its commit."""
-    found = checkpoint_identity(model_id, located)
-    return [found["state"]] if Path(located).is_dir() else [found["model"], found["state"]]
 
 
 def _setting(name: str, kind: str, model: Any, tokenizer: Any, labels: Sequence[str] | str | None) -> dict[str, Any]:

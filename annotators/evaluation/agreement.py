@@ -135,7 +135,10 @@ def agreement(
     factual = np.array(placed, dtype=bool)
     overlaps = np.array([overlap(a.places or frozenset(), b.places or frozenset()) for a, b in pairs])
     corrected = [{a.label, b.label} <= HALLUCINATED and (a.corrected or b.corrected) is not None for a, b in pairs]
-    same = [a.corrected is not None and _fold(a.corrected) == _fold(b.corrected) for a, b in pairs]
+    same = [
+        a.corrected is not None and b.corrected is not None and a.corrected.split() == b.corrected.split()
+        for a, b in pairs
+    ]
     everything = np.ones(len(pairs), dtype=bool)
     shares = {
         "type": (equal, everything),
@@ -152,10 +155,6 @@ def agreement(
         name: Figure(part(np.ones(len(pairs))), intervals[name], int(among.sum()))
         for name, (part, among) in parts.items()
     }
-
-
-def _fold(text: str | None) -> str | None:
-    return None if text is None else " ".join(text.split())
 
 
 def consistent(samples: Sequence[SentenceAnnotation], least: float) -> SentenceAnnotation | None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import difflib
 import random
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,43 +45,39 @@ def split_rows(
         raise ValueError(f"share: expected a number above 0 and below 0.5, got {share}")
     names = ("topic", "reference", "question")  # rows with an equal one of these are of one topic, transitively
     topics = joined([f"{name} {plain(row.get(name))}" for name in names if row.get(name)] for row in rows)
-    size = Counter(topics)
-    shuffled = sorted(size)
-    random.Random(seed).shuffle(shuffled)
+    asked = [(topic, plain(row["question"])) for row, topic in zip(rows, topics, strict=True)]
     wanted = share * len(rows)
-    unseen_topics: set[str] = set()
-    count = 0
-    for topic in shuffled:
-        if count < wanted and len(unseen_topics) < len(size) - 1:
-            unseen_topics.add(topic)
-            count += size[topic]
-
-    questions_of: dict[str, Counter[str]] = defaultdict(Counter)
-    for row, topic in zip(rows, topics, strict=True):
-        if topic not in unseen_topics:
-            questions_of[topic][plain(row["question"])] += 1
-    choices = [(topic, question) for topic, found in sorted(questions_of.items()) for question in sorted(found)]
-    random.Random(seed + 1).shuffle(choices)
-    unseen_questions: set[tuple[str, str]] = set()
-    left = {topic: len(found) for topic, found in questions_of.items()}
-    count = 0
-    for topic, question in choices:
-        if count < wanted and left[topic] > 1:
-            unseen_questions.add((topic, question))
-            left[topic] -= 1
-            count += questions_of[topic][question]
+    size = Counter(("", topic) for topic in topics)
+    unseen_topics = {topic for _, topic in _drawn(size, wanted, seed)}
+    questions = Counter(one for one in asked if one[0] not in unseen_topics)
+    unseen_questions = _drawn(questions, wanted, seed + 1)
     if not unseen_topics or not unseen_questions:
         raise ValueError(
             f"expected at least two topics, one of them with two questions, got {len(size)} topics with "
-            f"{sum(map(len, questions_of.values()))} questions among those trained on"
+            f"{len(questions)} questions among those trained on"
         )
-    splits: list[Split] = []
-    for row, topic in zip(rows, topics, strict=True):
-        asked = (topic, plain(row["question"])) in unseen_questions
-        splits.append("unseen_topic" if topic in unseen_topics else "unseen_question" if asked else "train")
+    splits: list[Split] = [
+        "unseen_topic" if one[0] in unseen_topics else "unseen_question" if one in unseen_questions else "train"
+        for one in asked
+    ]
     answers = [plain(row["answer"]) for row in rows]
     trained = {answer for answer, split in zip(answers, splits, strict=True) if split == "train"}
     return splits, [n for n, answer in enumerate(answers) if splits[n] != "train" and answer in trained]
+
+
+def _drawn(size: Mapping[tuple[str, str], int], wanted: float, seed: int) -> set[tuple[str, str]]:
+    """Some of (family, name), drawn till their rows are as many as wanted; one of every family is left."""
+    left = Counter(family for family, _ in size)
+    shuffled = sorted(size)
+    random.Random(seed).shuffle(shuffled)
+    drawn: set[tuple[str, str]] = set()
+    count = 0
+    for key in shuffled:
+        if count < wanted and left[key[0]] > 1:
+            drawn.add(key)
+            left[key[0]] -= 1
+            count += size[key]
+    return drawn
 
 
 MODELS = {"gpt3.5": "GPT3.5_answers_D", "internlm": "InternLM_answers"}
@@ -223,7 +219,8 @@ def _sentences(
     for how, spans in ways.items():
         if len(spans) == len(found):
             there = [old in answer[a:b] for (a, b), t in zip(spans, found, strict=True) for old, _ in t.corrections]
-            there += [_alike(name, answer[a:b]) for (a, b), name in zip(spans, names, strict=True) if name]
+            named_there = ((name, answer[a:b]) for (a, b), name in zip(spans, names, strict=True) if name)
+            there += [fuzz.ratio(folded(name)[0], folded(text)[0]) >= 100 * LEAST for name, text in named_there]
             share = sum(there) / len(there) if there else 1.0
             best = max(best, (share, how, spans), key=lambda way: way[0])  # the first of equals
     share, how, spans = best
@@ -258,10 +255,6 @@ def named_spans(answer: str, names: Sequence[str]) -> list[tuple[int, int]]:
         at = place + len(wanted)
         spans.append((origin[place], origin[at - 1] + 1))
     return spans
-
-
-def _alike(name: str, sentence: str) -> bool:
-    return fuzz.ratio(folded(name)[0], folded(sentence)[0]) >= 100 * LEAST
 
 
 def splittings(answer: str, language: str) -> dict[str, list[tuple[int, int]]]:

@@ -18,7 +18,6 @@ from annotators.base import Annotator
 from annotators.evaluation.metrics import (
     UNSUPPORTED,
     WITH_INTERVALS,
-    Statistic,
     bootstrap,
     mean_of,
     paired_difference,
@@ -128,13 +127,14 @@ def evaluate(
     """
 
     def part(numbers: Sequence[int]) -> dict[str, Any]:
-        some, answers = [rows[i] for i in numbers], [judged[i] for i in numbers]
-        chosen = None if similarity is None else [similarity[i] for i in numbers]
-        groups = [r.group for r in some]
-        figures = summarise(**_columns(some, answers), groups=groups, n_resamples=n_resamples, seed=seed)
-        return figures | ({"texts": text_figures([r.row for r in some], answers, chosen)} if texts else {})
+        groups = [rows[i].group for i in numbers]
+        figures = summarise(**_columns(rows, judged, numbers), groups=groups, n_resamples=n_resamples, seed=seed)
+        if texts:
+            chosen = None if similarity is None else [similarity[i] for i in numbers]
+            figures["texts"] = text_figures([rows[i].row for i in numbers], [judged[i] for i in numbers], chosen)
+        return figures
 
-    predicted = _columns(rows, judged)["predicted"]
+    predicted = _columns(rows, judged, range(len(rows)))["predicted"]
     split_of = _by(rows, lambda r: str(r.row.get("split") or ""))
     by_split = {name: part(numbers) for name, numbers in split_of.items() if name}
     sources = {name: part(numbers) for name, numbers in _by(rows, lambda r: r.source).items()}
@@ -172,12 +172,11 @@ def _mean_over_sources(
     sources: Mapping[str, Mapping[str, Any]], n_resamples: int, seed: int,
 ) -> dict[str, Any]:  # fmt: skip
     """The mean of each figure over the sources where it exists, with an interval where they have one."""
-    parts: dict[str, list[tuple[Any, Statistic]]] = {name: [] for name in WITH_INTERVALS}
-    for numbers in _by(rows, lambda r: r.source).values():
-        figures = statistics(**_columns([rows[i] for i in numbers], [judged[i] for i in numbers]))
-        for name in WITH_INTERVALS:
-            parts[name].append((np.array(numbers), figures[name]))
-    means = {name: mean_of(part) for name, part in parts.items()}
+    figures = [
+        (np.array(numbers), statistics(**_columns(rows, judged, numbers)))
+        for numbers in _by(rows, lambda r: r.source).values()
+    ]
+    means = {name: mean_of([(places, one[name]) for places, one in figures]) for name in WITH_INTERVALS}
     limits = bootstrap(means, [r.group for r in rows], n_resamples, seed)
     result = {}
     for name in MEANS:
@@ -198,21 +197,23 @@ def compare(
     parts |= {f"split {name}": numbers for name, numbers in splits.items() if name}
     out: dict[str, dict[str, Any]] = {}
     for part, numbers in parts.items():
-        some = [rows[i] for i in numbers]
-        a, b = (statistics(**_columns(some, [judged[i] for i in numbers])) for judged in (first, second))
-        groups = [row.group for row in some]
-        out[part] = {"n": len(some)} | {
+        a, b = (statistics(**_columns(rows, judged, numbers)) for judged in (first, second))
+        groups = [rows[i].group for i in numbers]
+        out[part] = {"n": len(numbers)} | {
             name: paired_difference(a[name], b[name], groups, n_resamples, seed)
             for name in ("accuracy", "macro_f1", "balanced_accuracy", "auc")
         }
     return out
 
 
-def _columns(rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotation]) -> dict[str, Any]:
-    """What figures are computed from, by the names of ``summarise``."""
+def _columns(
+    rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotation], numbers: Sequence[int]
+) -> dict[str, Any]:
+    """What figures of the rows with these numbers are computed from, by the names of ``summarise``."""
+    some, answers = [rows[i] for i in numbers], [judged[i] for i in numbers]
     return {
-        "gold": [r.row["label"] for r in rows],
-        "predicted": [a.label if a.status == "checked" else None for a in judged],
-        "scores": [a.scores if a.status in JUDGED else None for a in judged],
-        "two_way_only": [r.two_way for r in rows],
+        "gold": [r.row["label"] for r in some],
+        "predicted": [a.label if a.status == "checked" else None for a in answers],
+        "scores": [a.scores if a.status in JUDGED else None for a in answers],
+        "two_way_only": [r.two_way for r in some],
     }

@@ -83,15 +83,12 @@ def paired_difference(
     ``share_above_0`` (the share of draws where first is higher), each None where it cannot be computed.
     """
     difference = minus(first, second)
-    result: dict[str, float | None] = dict.fromkeys(("low", "high", "share_above_0"))
-    result = {"difference": difference(np.ones(len(groups))), **result}
-    if result["difference"] is None or len(set(groups)) < 2:
-        return result
-    drawn = [difference(weights) for weights in resample(groups, n_resamples, seed)]
-    if limits := percentiles(drawn):
-        result["low"], result["high"] = limits
-        result["share_above_0"] = float(np.mean([d > 0 for d in drawn if d is not None]))
-    return result
+    value = difference(np.ones(len(groups)))
+    possible = value is not None and len(set(groups)) > 1
+    drawn = [difference(weights) for weights in resample(groups, n_resamples, seed)] if possible else []
+    low, high = percentiles(drawn) or (None, None)
+    above = None if low is None else float(np.mean([d > 0 for d in drawn if d is not None]))
+    return {"difference": value, "low": low, "high": high, "share_above_0": above}
 
 
 def mean_of(parts: Sequence[tuple[NDArray[np.int64], Statistic]]) -> Statistic:
@@ -283,7 +280,7 @@ def summarise(
         "n_four_way": int(four.sum()),
         "n_groups": len(set(groups)),
         "coverage": float(checked.mean()) if n else None,
-        "auc": two_way_statistics(gold, predicted, scores)["auc"](np.ones(n)),
+        "auc": of_weights["auc"](np.ones(n)),
         "balanced_accuracy": of_weights["balanced_accuracy"](np.ones(n)),
         "balanced_accuracy_checked": of_weights["balanced_accuracy"](checked.astype(np.float64)),
         "ece": ece(value[two], truth[two]),

@@ -21,7 +21,7 @@ import numpy as np
 from pydantic import BaseModel, Field, PositiveInt, ValidationError
 
 from annotators.base import Annotator, Sentence
-from annotators.records import LABELS, Fragment, Label, SentenceAnnotation, Span, Status
+from annotators.records import LABELS, Fragment, SentenceAnnotation, Span, Status
 from annotators.retrieval import Window, index_references, second_pass, select
 from annotators.text.language import MIN_WORDS, OTHERS, language_of
 from annotators.text.normalise import clean, clean_text, original_span
@@ -47,8 +47,6 @@ CHUNK = 4096  # sentences that are judged at once; it bounds what is held in mem
 MARKED = 0.5  # P(unsupported) from which a token of a hallucinated sentence is marked
 MAX_FRAGMENTS, FIRST_GAIN, NEXT_GAIN = 3, 0.25, 0.12
 """Passages shown as evidence, and which share of the sentence's words the first and each further one has to match."""
-NO_FACT_SCORES: dict[Label, float] = {label: float(label == "no_fact") for label in LABELS}
-UNVERIFIABLE = LABELS.index("unverifiable")
 
 
 class Saved(BaseModel, strict=True):
@@ -191,7 +189,7 @@ class DiscriminativeAnnotator(Annotator):
         found = self._read(sentences, texts, select(list(zip(indexes, texts, strict=True))))
         again = [
             i for i, verdict in enumerate(found)
-            if int(verdict.probabilities.argmax()) == UNVERIFIABLE and not verdict.window.whole
+            if LABELS[int(verdict.probabilities.argmax())] == "unverifiable" and not verdict.window.whole
         ]  # fmt: skip
         wider = second_pass([(indexes[i], texts[i]) for i in again], self.further)
         further = [(i, window) for i, group in zip(again, wider, strict=True) for window in group]
@@ -219,7 +217,7 @@ class DiscriminativeAnnotator(Annotator):
         if status is not None:
             return sentence.judged(status)
         if not len(words_of(own)):  # dashes, emoji
-            return sentence.judged("checked", "no_fact", dict(NO_FACT_SCORES))
+            return sentence.scored((0, 0, 0, 1))
         return None
 
 
@@ -260,15 +258,13 @@ def unjudgeable(
 
 
 def _annotation(sentence: Sentence, verdict: Verdict) -> SentenceAnnotation:
-    label, spans = LABELS[int(verdict.probabilities.argmax())], None
-    if label != "no_fact":  # also where it is supported: the operating point may yet flag it, and else drops them
-        origin = clean(sentence.text)[1]
-        found = unsupported_spans(clean_text(sentence.text), verdict.tokens)
-        places = [original_span(sentence.text, origin, a, b) for a, b in found]
-        spans = tuple(Span(sentence.start + a, sentence.start + b) for a, b in places)
-    scores = {label: float(p) for label, p in zip(LABELS, verdict.probabilities, strict=True)}
-    shown = () if label == "no_fact" else fragments_of(clean_text(sentence.text), verdict.window)
-    return sentence.judged("checked", label, scores, fragments=shown, spans=spans)
+    if LABELS[int(verdict.probabilities.argmax())] == "no_fact":
+        return sentence.scored(verdict.probabilities)
+    # Also where it is supported there are spans: the operating point may yet flag it, and else drops them.
+    own, origin = clean(sentence.text)
+    places = [original_span(sentence.text, origin, a, b) for a, b in unsupported_spans(own, verdict.tokens)]
+    spans = tuple(Span(sentence.start + a, sentence.start + b) for a, b in places)
+    return sentence.scored(verdict.probabilities, fragments=fragments_of(own, verdict.window), spans=spans)
 
 
 def unsupported_spans(sentence: str, tokens: Sequence[tuple[int, int, float]]) -> list[tuple[int, int]]:

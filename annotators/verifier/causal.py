@@ -59,9 +59,7 @@ class CausalAnnotator(Annotator):
         languages: Sequence[str] | None = None, max_tokens: int = MAX_TOKENS,
     ) -> None:  # fmt: skip
         control_ids(tokenizer)  # fails now rather than at the first answer
-        self.model = model.eval()
-        self.tokenizer = tokenizer
-        self.name = name
+        self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
         self.languages = None if languages is None else tuple(languages)
         self.max_tokens = longest(model, max_tokens)
         self._order = label_order(model.config.id2label or {}, name)
@@ -69,14 +67,13 @@ class CausalAnnotator(Annotator):
 
     @classmethod
     def from_pretrained(
-        cls, name: str, *, device: str | None = None, dtype: Literal["auto", "float32", "bfloat16"] = "auto",
-        max_tokens: int | None = None,
-    ) -> CausalAnnotator:  # fmt: skip
+        cls, name: str, *, device: str | None = None, dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    ) -> CausalAnnotator:
         """Load a classifier: a folder written by ``save_pretrained`` or a trainer, or a hub id.
 
-        ``device`` None takes cuda where there is one; ``dtype`` "auto" is bfloat16 where the hardware has it;
-        ``max_tokens`` None is what it was saved with, else 16,384. OSError where there is no such checkpoint;
-        ValueError where its classes are not the four labels, or it has no trained head or no fast tokenizer.
+        ``device`` None takes cuda where there is one; ``dtype`` "auto" is bfloat16 where the hardware has it. OSError
+        where there is no such checkpoint; ValueError where its classes are not the four labels, or it has no trained
+        head or no fast tokenizer.
         """
         import torch
 
@@ -86,15 +83,10 @@ class CausalAnnotator(Annotator):
         has_half = where.startswith("cuda") or (where == "cpu" and cpu_has_bfloat16())
         half = dtype == "bfloat16" or (dtype == "auto" and has_half)
         folder = _local_folder(name)
-        languages, saved_tokens = _read_settings(folder)
-        model = load_classifier(str(folder), dtype=torch.bfloat16 if half else torch.float32)
-        return cls(
-            model.to(where),  # type: ignore[arg-type]
-            load_tokenizer(str(folder)),
-            name=name,
-            languages=languages,
-            max_tokens=max_tokens or saved_tokens or MAX_TOKENS,
-        ).calibrated_by(folder)
+        languages, max_tokens = _read_settings(folder)
+        model: Any = load_classifier(str(folder), dtype=torch.bfloat16 if half else torch.float32)
+        made = cls(model.to(where), load_tokenizer(str(folder)), name=name, languages=languages, max_tokens=max_tokens)
+        return made.calibrated_by(folder)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write model, tokenizer and annotator.json into a folder, which is made; weights as safetensors."""
@@ -135,26 +127,19 @@ class CausalAnnotator(Annotator):
         chances = self._probabilities([tokens for _, tokens in encoded])
         for (n, tokens), chances_S4 in zip(encoded, chances, strict=True):
             found |= {(n, number): own for number, own in zip(tokens.ends, chances_S4, strict=True)}
+        verdicts = [status or found.get(place, "failed") for status, place in zip(statuses, places, strict=True)]
         return [
-            self._annotation(sentence, status or found.get(place, "failed"))
-            for sentence, status, place in zip(sentences, statuses, places, strict=True)
+            sentence.judged(verdict) if isinstance(verdict, str) else sentence.scored(verdict)
+            for sentence, verdict in zip(sentences, verdicts, strict=True)
         ]
 
     def _unjudgeable(self, sentence: Sentence, answer: str) -> Status | None:
-        parametric = sentence.record.get("parametric")
-        if not sentence.reference.strip() and not parametric:
+        if not sentence.reference.strip() and not sentence.record.get("parametric"):
             return "no_reference"
         if self.languages is None:
             return None
         code = declared_or_found(sentence.language, answer)
         return None if code == "none" or code in self.languages else "language_unsupported"
-
-    def _annotation(self, sentence: Sentence, found: Status | np.ndarray) -> SentenceAnnotation:
-        """From its status, or its probabilities (4,) in the order of LABELS."""
-        if isinstance(found, str):
-            return sentence.judged(found)
-        scores = {label: float(p) for label, p in zip(LABELS, found, strict=True)}
-        return sentence.judged("checked", LABELS[int(found.argmax())], scores)
 
     def _probabilities(self, rows: Sequence[Encoded]) -> list[np.ndarray]:
         """For each row (S, 4) probabilities at its sentence ends, in the order of ``ends`` and LABELS."""
@@ -162,14 +147,13 @@ class CausalAnnotator(Annotator):
 
         device = next(self.model.parameters()).device
         budget = BATCH_TOKENS["cuda" if device.type == "cuda" else "cpu"]
-        pad, side = self.tokenizer.pad_token_id, self.tokenizer.padding_side
         out: list[np.ndarray] = [np.zeros((0, len(LABELS)))] * len(rows)
         with torch.inference_mode():
             for numbers, width in batches([len(row.ids) for row in rows], budget, self.max_tokens):
-                batch = collate([rows[n].ids for n in numbers], pad if pad is not None else 0, side, width=width)
+                batch = collate(self.tokenizer, [rows[n].ids for n in numbers], width=width)
                 logits_BTC = token_logits(self.model, {k: v.to(device) for k, v in batch.items()})
                 for b, n in enumerate(numbers):
-                    shift = width - len(rows[n].ids) if side == "left" else 0
+                    shift = width - len(rows[n].ids) if self.tokenizer.padding_side == "left" else 0
                     places = [shift + place for place in rows[n].ends.values()]
                     out[n] = logits_BTC[b, places].double().softmax(-1)[:, self._order].cpu().numpy()
         return out
@@ -242,18 +226,16 @@ def write_settings(folder: Path, languages: Sequence[str] | None, max_tokens: in
     (folder / "annotator.json").write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
 
 
-def _read_settings(folder: Path) -> tuple[list[str] | None, int | None]:
-    """Languages and longest row of annotator.json; None for a checkpoint of another maker."""
+def _read_settings(folder: Path) -> tuple[list[str] | None, int]:
+    """Languages and longest row of annotator.json; None and MAX_TOKENS for a checkpoint of another maker."""
     path = folder / "annotator.json"
-    if not path.is_file():
-        return None, None
-    found = json.loads(path.read_text(encoding="utf-8"))
+    found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     languages, tokens = found.get("languages"), found.get("max_tokens")
     if not (languages is None or (isinstance(languages, list) and all(isinstance(c, str) for c in languages))):
         raise ValueError(f"{path}: expected languages to be a list of codes or null, got {languages!r}")
     if not (tokens is None or (isinstance(tokens, int) and tokens > 0)):
         raise ValueError(f"{path}: expected max_tokens to be a whole number above 0, got {tokens!r}")
-    return languages, tokens
+    return languages, tokens or MAX_TOKENS
 
 
 # --- rows: question, reference and answer as token ids, and where sentences end -----------------------------
@@ -425,10 +407,10 @@ def control_ids(tokenizer: PreTrainedTokenizerBase) -> tuple[tuple[int, ...], tu
 
 
 def collate(
-    rows: Sequence[Sequence[int]], pad: int, side: str, labels: Sequence[Mapping[int, int]] | None = None,
-    width: int = 0,
+    tokenizer: PreTrainedTokenizerBase, rows: Sequence[Sequence[int]],
+    labels: Sequence[Mapping[int, int]] | None = None, width: int = 0,
 ) -> dict[str, Tensor]:  # fmt: skip
-    """Rows of token ids padded to one length, at least ``width``, on a side, "left" or "right"; (B, T) each.
+    """Rows of token ids padded to one length, at least ``width``, on the tokenizer's side; (B, T) each.
 
     ``labels`` are {position: class} for each row; every other token gets IGNORED. On the left, position ids count real
     tokens, so that a model with learned positions reads both sides alike.
@@ -436,6 +418,8 @@ def collate(
     import torch
     from torch.nn.functional import pad as pad_to
     from torch.nn.utils.rnn import pad_sequence
+
+    side = tokenizer.padding_side
 
     def padded(rows: Iterable[Sequence[int]], value: int) -> Tensor:
         batch = pad_sequence(
@@ -445,7 +429,7 @@ def collate(
         return pad_to(batch, (more, 0) if side == "left" else (0, more), value=value)
 
     mask_BT = padded([[1] * len(row) for row in rows], 0)
-    batch = {"input_ids": padded(rows, pad), "attention_mask": mask_BT}
+    batch = {"input_ids": padded(rows, tokenizer.pad_token_id or 0), "attention_mask": mask_BT}
     if side == "left":
         batch["position_ids"] = (mask_BT.cumsum(1) - 1).clamp(min=0)
     if labels is not None:
@@ -580,9 +564,6 @@ def longest(model: PreTrainedModel, wanted: int) -> int:
     return min(wanted, limit) if isinstance(limit, int) and limit > 0 else wanted
 
 
-Balance = Literal["none", "sqrt", "full"]
-
-
 def training_rows(
     tokenizer: PreTrainedTokenizerBase, rows: Sequence[Mapping[str, Any]], max_tokens: int
 ) -> tuple[list[dict[str, Any]], int]:
@@ -604,12 +585,11 @@ def training_rows(
 
 
 def collator(tokenizer: PreTrainedTokenizerBase) -> Callable[[Sequence[Mapping[str, Any]]], dict[str, Tensor]]:
-    """A function that pads rows of :func:`training_rows` on the tokenizer's side."""
-    pad, side = tokenizer.pad_token_id or 0, tokenizer.padding_side
-    return lambda rows: collate([row["input_ids"] for row in rows], pad, side, [row["targets"] for row in rows])
+    """A function that pads rows of :func:`training_rows`."""
+    return lambda rows: collate(tokenizer, [row["input_ids"] for row in rows], [row["targets"] for row in rows])
 
 
-def class_weights(targets: Iterable[int], balance: Balance) -> np.ndarray:
+def class_weights(targets: Iterable[int], balance: Literal["none", "sqrt", "full"]) -> np.ndarray:
     """Weights (5,) of the classes 0 to 4: 1 / n_c^p, scaled so that their mean over the given targets is 1.
 
     ``balance`` "none" is p = 0, "sqrt" p = ½, "full" p = 1: every class weighs the same in total.
@@ -621,14 +601,6 @@ def class_weights(targets: Iterable[int], balance: Balance) -> np.ndarray:
     return raw * sum(count.values()) / total if total else raw
 
 
-def log_chances(logits_N4: Tensor) -> Tensor:
-    """(N, 5) log-probabilities of the four labels and, last, of "contradictory or unverifiable"."""
-    import torch
-
-    log_p = logits_N4.log_softmax(-1)
-    return torch.cat([log_p, torch.logsumexp(log_p[:, 1:3], -1, keepdim=True)], -1)
-
-
 def head_loss(
     logits_BTC: Tensor, labels_BT: Tensor, weights_C: Tensor, focal: float = 0.0, n_items: Tensor | int | None = None
 ) -> Tensor:
@@ -638,9 +610,13 @@ def head_loss(
     easy sentences count less; ``n_items`` is n where it is not the number of labelled tokens here (gradient
     accumulation). Source: cross entropy; focal loss: Lin et al. 2017, equation 5.
     """
+    import torch
+
     kept = labels_BT != IGNORED
     target_N = labels_BT[kept]
-    log_p_N = log_chances(logits_BTC[kept].float()).gather(-1, target_N[:, None])[:, 0]
+    log_p_N4 = logits_BTC[kept].float().log_softmax(-1)
+    log_p_N5 = torch.cat([log_p_N4, torch.logsumexp(log_p_N4[:, 1:3], -1, keepdim=True)], -1)  # with "unsupported"
+    log_p_N = log_p_N5.gather(-1, target_N[:, None])[:, 0]
     loss_N = -log_p_N * weights_C.to(log_p_N.device)[target_N]
     if focal > 0:
         loss_N = loss_N * (1 - log_p_N.exp()).clamp(min=0) ** focal

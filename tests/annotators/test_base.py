@@ -1,22 +1,26 @@
-"""Refused records; the cascade, with one judge that is half sure, and one that is sure, fails or lacks the language."""
+"""Refused records and names; a cascade and ensembles of judges that are half sure, sure or fail."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from annotators import load_annotator
-from annotators.base import CascadeAnnotator, engine_in, engines_in, parts_of
+from annotators.base import CascadeAnnotator, EnsembleAnnotator, engine_in, engines_in, joined, parts_of, verdict_of
 from annotators.operating import Calibration, OperatingPoint
-from annotators.records import SentenceAnnotation
+from annotators.records import Edit, SentenceAnnotation, Span
+from mitigate.rewards.reward import SentenceReward
 from tests.helpers.standin import ExactAnnotator
 
 RECORD = {"reference": "The bridge opened in 1931. It is grey.", "answer": "The bridge opened in 1931. It is blue. Oh!"}
+LABELS = {"s": "supported", "c": "contradictory", "u": "unverifiable", "n": "no_fact"}
+ASKED = "openai:m@http://127.0.0.1:1/v1"
 
 
 class Doubtful(ExactAnnotator):
     """P(supported) is 0.8 where the words are there, else 0.4: sure of the first at a point of 0.7, never of others."""
 
-    name, fingerprint = "doubtful", "doubtful-1"
+    name = "doubtful"
 
     def _judge(self, sentence):
         found = super()._judge(sentence)
@@ -39,35 +43,6 @@ def doubtful(fingerprint: str = "doubtful-1", support_at: float = 0.7):
     return made.calibrated(Calibration(fingerprint, 1.0, 0.0, point))
 
 
-def test_only_unsure_sentences_go_on():
-    second = ExactAnnotator()
-    both = CascadeAnnotator(doubtful(), second)
-    annotation = both.annotate(**RECORD)
-    assert [s.label for s in annotation.sentences] == ["supported", "unverifiable", "no_fact"]
-    assert second.sentences == 1  # the second of three
-    assert annotation.sentences[0].scores["supported"] == pytest.approx(0.8)  # the first judge's own
-    assert annotation.sentences[1].scores["unverifiable"] == 1.0
-    assert annotation.annotator["name"] == "cascade:doubtful+exact"
-    assert annotation.to_dict()["operating_point"]["name"] == "test"
-    assert math.isclose(annotation.hallucination_rate, 0.5)
-
-
-def test_a_failed_second_annotator_is_reported():
-    found = CascadeAnnotator(doubtful(), Failing()).annotate(**RECORD).sentences[1]
-    assert (found.status, found.label, found.problems) == ("failed", None, ("no reply",))
-
-
-def test_the_first_doubt_stands_beside_a_second() -> None:
-    found = CascadeAnnotator(doubtful(), doubtful("doubtful-2")).annotate(**RECORD).sentences[1]
-    assert (found.status, found.label) == ("unsure", None)
-    assert found.scores["supported"] == pytest.approx(0.4)
-
-
-def test_fingerprints_cover_both_judges():
-    prints = {CascadeAnnotator(doubtful(), second).fingerprint for second in (ExactAnnotator(), doubtful("2"))}
-    assert len(prints) == 2
-
-
 @pytest.mark.parametrize(("record", "message"), [
     (3, "record 0: expected a mapping"),
     ({"answer": "x"}, "record 0: expected 'reference' to be a string, got NoneType"),
@@ -79,36 +54,134 @@ def test_wrong_records_are_explained(record, message):
         ExactAnnotator().annotate_batch([record])
 
 
-@pytest.mark.parametrize("name", ["cascade:", "cascade:embedded", "cascade:+embedded", "cascade:embedded+"])
-def test_names_hold_two_annotators(name):
-    with pytest.raises(ValueError, match=r"expected cascade:FIRST\+SECOND"):
-        load_annotator(name)
-    assert parts_of("cascade:embedded+nli:a/b") == ["embedded", "nli:a/b"]
-    with pytest.raises(ValueError, match="no cascade or ensemble in it"):
-        parts_of("ensemble:min:a/b+ensemble:mean:c/d+e/f")
+def test_only_unsure_sentences_go_on():
+    second = ExactAnnotator()
+    both = CascadeAnnotator(doubtful(), second)
+    annotation = both.annotate(**RECORD)
+    assert [s.label for s in annotation.sentences] == ["supported", "unverifiable", "no_fact"]
+    assert second.sentences == 1  # the second of three
+    assert annotation.sentences[0].scores["supported"] == pytest.approx(0.8)  # the first judge's own
+    assert annotation.sentences[1].scores["unverifiable"] == 1.0
+    assert annotation.annotator["name"] == "cascade:doubtful+exact"
+    assert annotation.to_dict()["operating_point"]["name"] == "test"
+    assert math.isclose(annotation.hallucination_rate, 0.5)
+    assert both.fingerprint != CascadeAnnotator(doubtful(), doubtful("2")).fingerprint
 
 
-def test_the_engine_of_a_name() -> None:
-    asked = "openai:m@http://127.0.0.1:1/v1"
-    assert engine_in(f"generative:{asked}") == engine_in(f"cascade:embedded+generative:{asked}") == asked
-    assert engine_in(f"ensemble:min:embedded+generative:{asked}+nli:a/b") == asked
-    assert engines_in(f"ensemble:min:generative:vllm:a+generative:{asked}") == ["vllm:a", asked]
-    assert engine_in("embedded") is engine_in("cascade:embedded+nli:a/b") is engine_in("ensemble:min:a/b+c/d") is None
+def test_a_failed_second_annotator_is_reported_a_doubtful_one_is_not():
+    found = CascadeAnnotator(doubtful(), Failing()).annotate(**RECORD).sentences[1]
+    assert (found.status, found.label, found.problems) == ("failed", None, ("no reply",))
+    found = CascadeAnnotator(doubtful(), doubtful("doubtful-2")).annotate(**RECORD).sentences[1]
+    assert (found.status, found.label) == ("unsure", None)
+    assert found.scores["supported"] == pytest.approx(0.4)
 
 
-def test_one_judge_is_no_cascade():
+def found(one):
+    """A letter is a label, a number a doubt, "?" no judgement, "!" a failure."""
+    if isinstance(one, float):
+        scores = {"supported": one, "contradictory": 0.0, "unverifiable": 1 - one, "no_fact": 0.0}
+        return SentenceAnnotation("x", 0, 1, "unsure", None, scores)
+    status = {"?": "too_long", "!": "failed"}.get(one, "checked")
+    return SentenceAnnotation("x", 0, 1, status, LABELS.get(one))
+
+
+@pytest.mark.parametrize(("judges", "lowest", "voted", "mean"), [
+    ("ssc", "c", "s", 2 / 3),
+    (["s", 0.4, "s"], 0.4, "s", 0.8),  # (1 + 0.4 + 1) / 3
+    ("scn", "c", "c", 0.5),  # one each: the lowest; the mean is over those that find a fact
+    ("uc", "u", "u", "u"),
+    ("s?", "s", "s", "s"),  # what one can't judge is left to the other
+    ("nns", "n", "n", "n"),
+    ("sn", "n", "n", "s"),  # no majority finds none
+    ("cn", "c", "c", "c"),
+    ([0.2, 0.6], 0.2, 0.2, 0.4),
+    ("s!", None, None, None),
+    ("??", None, None, None),
+])  # fmt: skip
+def test_rules_by_hand(judges, lowest, voted, mean):
+    for how, want in (("min", lowest), ("vote", voted), ("mean", mean)):
+        got = verdict_of(joined([found(one) for one in judges], how))
+        assert got == (pytest.approx(want) if isinstance(want, float) else LABELS.get(want))
+
+
+def test_unsure_mean_keeps_nothing_of_one_judge():
+    """Marks, correction and problems belong to a sentence that is flagged."""
+    flagged = replace(found("c"), spans=(Span(0, 1),), correction=(Edit("a", "b", 0, 1),), problems=("x",))
+    one = joined([found("s"), flagged], "mean")
+    assert (one.status, one.spans, one.correction, one.problems) == ("unsure", None, (), ())
+    assert joined([found("n"), flagged], "mean") == flagged
+
+
+def test_ensemble_is_an_annotator():
+    class Kind(ExactAnnotator):
+        fingerprint = "kind-1"
+
+        def label(self, *_):
+            return "supported", -1, ()
+
+    both = EnsembleAnnotator([Kind(), ExactAnnotator()], "min")
+    score = {}
+    for judge in (Kind(), both):
+        reward = SentenceReward(judge, aspects={"factuality": 1}, copy_share=None)
+        score[judge.name] = float(reward(completions=["It opened in 1955."], reference=["It opened in 1931."])[0])
+    assert score == {"exact": pytest.approx(-0.6), "ensemble:min:exact+exact": -1.0}
+    assert both.fingerprint != EnsembleAnnotator(both.asks, "vote").fingerprint
+
+
+def test_one_judge_is_not_several():
     """Also where `embedded-fast` stands in for `embedded`, or the first has thresholds of its own."""
     for second in (doubtful(), doubtful(support_at=0.75)):
         with pytest.raises(ValueError, match=r"expected two annotators, got 'doubtful' twice.*models get smollm2"):
             CascadeAnnotator(doubtful(), second)
+    with pytest.raises(ValueError, match=r"expected two annotators or more.*, got 'exact' twice.*models get smollm2"):
+        EnsembleAnnotator([ExactAnnotator(), ExactAnnotator()], "min")
+    with pytest.raises(ValueError, match="expected two annotators or more, joined by min, mean, vote, got 1 by 'min'"):
+        EnsembleAnnotator([ExactAnnotator()], "min")
+    with pytest.raises(ValueError, match="expected a first annotator with an operating point"):
+        CascadeAnnotator(ExactAnnotator(), ExactAnnotator())
+
+
+@pytest.mark.parametrize(("name", "message"), [
+    *((f"cascade:{rest}", r"expected cascade:FIRST\+SECOND") for rest in ("", "embedded", "+embedded", "embedded+")),
+    *((f"ensemble:{rest}", "expected ensemble:HOW:FIRST.*no cascade or ensemble in it") for rest in (
+        "embedded+a/b", "min:embedded", "min:embedded+cascade:a+b", "min:a/b+ensemble:mean:c/d+e/f")),
+    ("ensemble:min:embedded-fast+a/b+embedded-fast", "got embedded-fast twice"),
+])  # fmt: skip
+def test_names_hold_two_annotators(name, message):
+    with pytest.raises(ValueError, match=message):
+        load_annotator(name)
+
+
+def test_parts_and_engines_of_a_name() -> None:
+    assert (
+        parts_of("cascade:embedded+nli:a/b") == parts_of("ensemble:vote:embedded + nli:a/b") == ["embedded", "nli:a/b"]
+    )
+    assert engine_in(f"generative:{ASKED}") == engine_in(f"cascade:embedded+generative:{ASKED}") == ASKED
+    assert engine_in(f"ensemble:min:embedded+generative:{ASKED}+nli:a/b") == ASKED
+    assert engines_in(f"ensemble:min:generative:vllm:a+generative:{ASKED}") == ["vllm:a", ASKED]
+    assert engine_in("embedded") is engine_in("cascade:embedded+nli:a/b") is engine_in("ensemble:min:a/b+c/d") is None
 
 
 @pytest.mark.parametrize("option", [{"preset": "anah-v1", "templates": "mine.yaml"}, {"units": True}])
 def test_a_cascade_cuts_no_units(option):
     with pytest.raises(ValueError, match="expected no preset and no units"):
-        load_annotator("cascade:no such thing+generative:openai:m@http://127.0.0.1:1/v1", **option)
+        load_annotator(f"cascade:no such thing+generative:{ASKED}", **option)
 
 
-def test_a_first_judge_without_point_is_refused():
-    with pytest.raises(ValueError, match="expected a first annotator with an operating point"):
-        CascadeAnnotator(ExactAnnotator(), ExactAnnotator())
+def test_names_of_ensembles_load_everywhere(monkeypatch):
+    asked = []
+
+    def load(name="embedded", **options):
+        asked.append((name, {key: value for key, value in options.items() if value is not None}))
+        one = ExactAnnotator()
+        one.fingerprint = name
+        return one
+
+    real = load_annotator.__wrapped__
+    monkeypatch.setitem(real.__globals__, "load_annotator", load)
+    judge = real("ensemble:mean:a/b+generative:openai:m", expected_rate=0.2, schema=3, dtype="float32")
+    assert isinstance(judge, EnsembleAnnotator)
+    assert asked == [
+        ("a/b", {"dtype": "float32", "expected_rate": 0.2}),
+        ("generative:openai:m", {"dtype": "float32", "schema": 3}),
+    ]

@@ -11,10 +11,10 @@ import pytest
 
 from annotators import LABELS, load_annotator
 from annotators import operating as op
-from annotators.base import Annotator
 from annotators.records import Edit, Fragment, SentenceAnnotation, Span
 from mitigate.cli.main import main
 from tests.helpers.jsonl import write_rows
+from tests.helpers.standin import ExactAnnotator
 
 REFERENCE = "The lighthouse at Cape Farewell was built in {} by {} and stands {} metres high."
 POINT = op.OperatingPoint("p", 0.7, 0.8, 0.5, 0.5)
@@ -120,28 +120,26 @@ def test_sentences_keep_what_their_verdict_needs() -> None:
     assert (supported.status, supported.label, supported.spans) == ("checked", "supported", None)
 
 
-class Scored(Annotator):
-    name, fingerprint = "scored", "own"
-
-    def judge(self, sentences: Any) -> list[SentenceAnnotation]:
-        scores = dict(zip(LABELS, (0.5, 0.5, 0.0, 0.0), strict=True))
-        return [s.judged("checked", "supported", scores) for s in sentences]
+def half_sure(fingerprint: str = "own") -> ExactAnnotator:
+    made = ExactAnnotator()
+    made.fingerprint, made.sure = fingerprint, 0.5
+    return made
 
 
 def test_any_annotator_with_scores_takes_one(tmp_path: Path) -> None:
-    asked, calibration = {"reference": "r", "answer": "It was built."}, op.Calibration("own", 1.0, 0.0, POINT)
-    annotator = Scored().calibrated(calibration)
+    text, calibration = "It was built.", op.Calibration("own", 1.0, 0.0, POINT)
+    asked = {"reference": text, "answer": text}
+    annotator = half_sure().calibrated(calibration)
     record = annotator.annotate(**asked).to_dict()
     assert (record["coverage"], record["hallucination_rate"]) == (0.0, None)
     expected = {"name": "p", "flag_at": 0.7, "support_at": 0.8, "expected_rate": 0.5}
     assert record["operating_point"] == expected
     assert record["annotator"]["fingerprint"] == annotator.fingerprint == calibration.fingerprint
-    assert annotator.predict([{"reference": "r", "sentence": "s"}])[0].status == "unsure"
+    assert annotator.predict([{"reference": text, "sentence": text}])[0].status == "unsure"
     assert annotator.annotate_spans(asked, [(0, 13)])[0].status == "unsure"
     # The folder of the weights keeps it, whatever their precision makes of the fingerprint, and forgets it.
     annotator.save_calibration(tmp_path)
-    other = Scored()
-    other.fingerprint = "half"
+    other = half_sure("half")
     assert other.calibrated_by(tmp_path).calibration == replace(calibration, annotator="half")
     assert other.calibrated(None).fingerprint == "half"
     other.save_calibration(tmp_path)

@@ -39,20 +39,17 @@ class StandIn(Annotator):
         self.chunks: list[int] = []
 
     def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
-        rows = [sentence.record for sentence in sentences]
-        self.seen += rows
-        self.chunks.append(len(rows))
-        return [self._judge(row) for row in rows]
+        self.seen += [sentence.record for sentence in sentences]
+        self.chunks.append(len(sentences))
+        return [self._judge(sentence) for sentence in sentences]
 
-    def _judge(self, row: Mapping[str, Any]) -> SentenceAnnotation:
-        text = row["sentence"]
-        _, word, *chance = row["id"].split()
+    def _judge(self, sentence: Sentence) -> SentenceAnnotation:
+        _, word, *chance = sentence.record["id"].split()
         if word not in LABELS:
-            return SentenceAnnotation(text, 0, len(text), word)
+            return sentence.judged(word)
         p = float(chance[0])
-        scores = {label: p if label == word else (1 - p) / 3 for label in LABELS}
-        found = (Fragment(row["reference"][:4], 0, 4),)
-        return SentenceAnnotation(text, 0, len(text), "checked", word, scores, found)
+        fragments = (Fragment(sentence.reference[:4], 0, 4),)
+        return sentence.scored([p if label == word else (1 - p) / 3 for label in LABELS], fragments=fragments)
 
 
 def labelled_row(id: str, label: str, source: str = "one", **more: Any) -> dict[str, Any]:

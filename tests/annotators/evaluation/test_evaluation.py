@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from annotators import LABELS, SentenceAnnotation
@@ -15,15 +16,11 @@ from tests.helpers.evaluation_cases import FOUR_WAY, TWO_WAY, StandIn, labelled_
 from tests.helpers.jsonl import read_rows, write_rows
 
 
-def _result(**options: Any) -> dict[str, Any]:
+def test_figures_by_hand() -> None:
     rows = FOUR_WAY + TWO_WAY
     files = ["four"] * len(FOUR_WAY) + ["two"] * len(TWO_WAY)
     sentences = labelled(rows, files, [f"g{i}" for i in range(len(rows))])
-    return evaluate(sentences, predict(StandIn(), sentences), **options)
-
-
-def test_figures_by_hand() -> None:
-    result = _result(n_resamples=50)
+    result = evaluate(sentences, predict(StandIn(), sentences), n_resamples=50)
     overall, one, two = result["overall"], result["sources"]["one"], result["sources"]["two"]
     assert (overall["n"], overall["n_two_way"], overall["n_four_way"], overall["n_groups"]) == (9, 8, 6, 9)
     assert overall["coverage"] == pytest.approx(8 / 9)
@@ -49,10 +46,7 @@ def test_figures_by_hand() -> None:
     assert result["statuses"] == {"checked": 8, "too_long": 1}
     assert set(result["languages"]) == {"en", "de"}
     assert result["languages"]["de"]["n"] == 1  # `language` goes before `lang`
-
-
-def test_what_became_of_each_label() -> None:
-    labels = _result(n_resamples=0)["labels"]
+    labels = result["labels"]  # and what became of each
     assert labels["supported"] == {"n": 3, "recall": 2 / 3, "predicted": {"supported": 2, "unverifiable": 1}}
     assert labels["contradictory"]["predicted"] == {"contradictory": 1, "unchecked": 1}
     assert labels["contradictory"]["recall"] == 0.5
@@ -103,11 +97,8 @@ def test_intervals_draw_whole_groups() -> None:
     alone = labelled(rows, ["f"] * 200, [str(i) for i in range(200)])
     joined = labelled(rows, ["f"] * 200, [str(i // 20 if i % 3 else 100 + i // 20) for i in range(200)])
     judged = predict(StandIn(), alone)
-    width = {}
-    for name, sentences in (("alone", alone), ("joined", joined)):
-        low, high = evaluate(sentences, judged)["overall"]["intervals"]["accuracy"]
-        width[name] = high - low
-    assert width["joined"] > 2 * width["alone"]
+    limits = [evaluate(sentences, judged)["overall"]["intervals"]["accuracy"] for sentences in (joined, alone)]
+    assert np.diff(limits[0]) > 2 * np.diff(limits[1])
 
 
 def test_reading_reports_each_bad_line(tmp_path: Path) -> None:

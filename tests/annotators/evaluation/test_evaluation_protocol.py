@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from annotators import LABELS, Annotator, Edit, Fragment, SentenceAnnotation
+from annotators.base import Sentence
 from annotators.evaluation import metrics
 from annotators.evaluation.anah import flatten
 from annotators.evaluation.evaluate import compare, evaluate, labelled, predict
@@ -22,35 +23,34 @@ from tests.helpers.anah_fixture import TOPICS, write_topics
 from tests.helpers.jsonl import read_rows
 
 ROWS, _ = flatten(TOPICS)
+BY_ID = {row["id"]: row for row in ROWS}
+FEW_WRONG = [row["id"] for row in ROWS if row["label"] == "supported"][:4]
 
 
 class Gold(Annotator):
     """Says what it was given as gold, but for the rows it is told to get wrong, or not to check."""
 
-    name = "gold"
-    fingerprint = "beef"
+    name, fingerprint = "gold", "beef"
 
     def __init__(self, wrong: Iterable[str] = (), unchecked: Iterable[str] = ()) -> None:
         self.wrong, self.unchecked = set(wrong), set(unchecked)
         self.seen: list[Mapping[str, Any]] = []
 
-    def predict(self, rows: Iterable[Mapping[str, Any]]) -> list[SentenceAnnotation]:
-        rows = list(rows)
-        self.seen += rows
-        return [self.judge(next(r for r in ROWS if r["id"] == row["id"])) for row in rows]
+    def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
+        self.seen += [sentence.record for sentence in sentences]
+        return [self._judge(sentence, BY_ID[sentence.record["id"]]) for sentence in sentences]
 
-    def judge(self, gold: Mapping[str, Any]) -> SentenceAnnotation:
-        text = gold["sentence"]
+    def _judge(self, sentence: Sentence, gold: Mapping[str, Any]) -> SentenceAnnotation:
         if gold["id"] in self.unchecked:
-            return SentenceAnnotation(text, 0, len(text), "too_long")
+            return sentence.judged("too_long")
         label = "no_fact" if gold["id"] in self.wrong else gold["label"]
         places = [(gold["reference"].index(piece), piece) for piece in gold["fragments"]]
-        cuts = [(text.index(old), old, new) for old, new in gold["edits"]]
-        return SentenceAnnotation(
-            text, 0, len(text), "checked", label, {name: float(name == label) for name in LABELS},
-            tuple(Fragment(piece, at, at + len(piece)) for at, piece in places),
-            tuple(Edit(old, new, at, at + len(old)) for at, old, new in cuts),
-        )  # fmt: skip
+        cuts = [(sentence.text.index(old), old, new) for old, new in gold["edits"]]
+        return sentence.scored(
+            [name == label for name in LABELS],
+            fragments=tuple(Fragment(piece, at, at + len(piece)) for at, piece in places),
+            correction=tuple(Edit(old, new, at, at + len(old)) for at, old, new in cuts),
+        )
 
 
 def rows_of(split: bool = True) -> Any:
@@ -79,12 +79,11 @@ def test_ngram_precision_by_hand() -> None:
 
 
 def test_gold_and_predicted_texts_are_the_same_annotation() -> None:
-    perfect = Gold()
-    for row in ROWS:
+    for row, judged in zip(ROWS, Gold().predict(ROWS), strict=True):
         gold = gold_text(row)
         assert gold is not None
         assert parse_tagged(gold).label == row["label"]
-        assert predicted_text(perfect.judge(row), row["lang"]) == gold
+        assert predicted_text(judged, row["lang"]) == gold
     bare = {"label": "supported", "sentence": "x", "reference": "x"}
     assert gold_text(bare) is None
     assert gold_text({**bare, "label": "unsupported", "fragments": ["x"]}) is None
@@ -145,8 +144,7 @@ def test_bert_score_with_the_packaged_model() -> None:
 
 def test_comparison_by_hand() -> None:
     rows = rows_of()
-    worse = Gold(wrong=[r["id"] for r in ROWS if r["label"] == "supported"][:4])
-    perfect, worse = (predict(annotator, rows) for annotator in (Gold(), worse))
+    perfect, worse = (predict(annotator, rows) for annotator in (Gold(), Gold(FEW_WRONG)))
     found = compare(rows, perfect, worse, n_resamples=200)
     assert set(found) == {"overall", "language en", "language zh", "split unseen_topic", "split unseen_question"}
     overall = found["overall"]["accuracy"]
@@ -155,8 +153,7 @@ def test_comparison_by_hand() -> None:
     assert found["language zh"]["accuracy"]["difference"] == 0  # the four are English
     itself = compare(rows, worse, worse, n_resamples=50)
     for figures in itself.values():
-        for name in ("accuracy", "macro_f1", "balanced_accuracy", "auc"):
-            assert figures[name]["difference"] == 0
+        assert all(figures[name]["difference"] == 0 for name in ("accuracy", "macro_f1", "balanced_accuracy", "auc"))
     back = compare(rows, worse, perfect, n_resamples=200)["overall"]["accuracy"]
     assert (back["difference"], back["low"]) == (pytest.approx(-overall["difference"]), pytest.approx(-overall["high"]))
 
@@ -178,11 +175,8 @@ def run(monkeypatch: pytest.MonkeyPatch, annotators: Mapping[str, Any], *args: o
 
 def test_the_command_writes_everything(data, tmp_path, monkeypatch, capsys):
     figures, said = (tmp_path / "out" / name for name in ("figures.json", "said.jsonl"))
-    code = run(
-        monkeypatch, {"a": Gold()}, "--input", data, "--annotator", "a", "--texts", "--output", figures,
-        "--judgements", said,
-    )  # fmt: skip
-    assert code == 0
+    asked = ("--input", data, "--annotator", "a", "--texts", "--output", figures, "--judgements", said)
+    assert run(monkeypatch, {"a": Gold()}, *asked) == 0
     shown = capsys.readouterr().out
     for text in ("split unseen_topic", "Annotations as texts", "ROUGE-L", "4-gram precision", "1.000"):
         assert text in shown
@@ -198,11 +192,9 @@ def test_the_command_writes_everything(data, tmp_path, monkeypatch, capsys):
 
 def test_without_reference_hides_it_and_marks_the_rows(data, tmp_path, monkeypatch):
     blind = Gold()
-    code = run(
-        monkeypatch, {"a": blind}, "--input", data, "--annotator", "a", "--without-reference", "--output",
-        tmp_path / "f.json", "--judgements", tmp_path / "s.jsonl", "--json",
-    )  # fmt: skip
-    assert code == 0
+    asked = ("--input", data, "--annotator", "a", "--without-reference", "--json")
+    written = ("--output", tmp_path / "f.json", "--judgements", tmp_path / "s.jsonl")
+    assert run(monkeypatch, {"a": blind}, *asked, *written) == 0
     assert all(row["reference"] == "" and row["parametric"] is True for row in blind.seen)
     assert not any({"label", "fragments", "correction", "edits", "annotation"} & set(row) for row in blind.seen)
     assert json.loads((tmp_path / "f.json").read_text())["run"]["parametric"] is True
@@ -210,11 +202,8 @@ def test_without_reference_hides_it_and_marks_the_rows(data, tmp_path, monkeypat
 
 
 def test_compare_two(data, tmp_path, monkeypatch, capsys):
-    worse = Gold(wrong=[r["id"] for r in ROWS if r["label"] == "supported"][:4])
-    code = run(
-        monkeypatch, {"a": Gold(), "b": worse}, "--input", data, "--compare", "a", "b", "--output", tmp_path / "f.json",
-    )  # fmt: skip
-    assert code == 0
+    both = {"a": Gold(), "b": Gold(FEW_WRONG)}
+    assert run(monkeypatch, both, "--input", data, "--compare", "a", "b", "--output", tmp_path / "f.json") == 0
     assert "a minus b" in capsys.readouterr().out
     found = json.loads((tmp_path / "f.json").read_text())
     assert found["difference"]["overall"]["accuracy"]["difference"] == pytest.approx(4 / 27)

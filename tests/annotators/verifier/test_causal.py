@@ -1,4 +1,7 @@
-"""The causal-LM annotator: sentences are read where they end, one pass equals many, padding does not matter."""
+"""The causal-LM annotator: sentences are read where they end, one pass equals many, padding does not matter.
+
+Of its training: the loss, class weights and figures by hand; where labels stand.
+"""
 
 import json
 from pathlib import Path
@@ -11,8 +14,10 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification
 
 from annotators import LABELS, load_annotator
+from annotators.evaluation.anah import flatten
 from annotators.text.sentences import split_sentences
 from annotators.verifier import causal
+from tests.helpers.anah_fixture import TOPICS
 from tests.helpers.tiny_models import decoder, save_decoder, tokenizer
 
 REFERENCE = "The Alder Bridge was opened in May 1902 by Queen Maud. It is 134 metres long."
@@ -86,6 +91,37 @@ def test_padding_side_and_neighbours_do_not_matter(kind: str) -> None:
     together = left.annotate_batch(records)
     for record, one in zip(records, together, strict=True):
         np.testing.assert_allclose(scores_of(one), scores_of(right.annotate(**record)), atol=2e-5)
+
+
+@pytest.mark.parametrize(("has", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_cpu_judges_in_bfloat16_where_it_can(
+    has: bool, dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    annotator().save_pretrained(tmp_path)
+    monkeypatch.setattr(causal, "cpu_has_bfloat16", lambda: has)
+    judge = load_annotator(str(tmp_path), device="cpu")
+    assert judge.model.dtype == dtype
+    assert judge.annotate(**RECORD).coverage == 1
+    with pytest.raises(ValueError, match="dtype: expected 'auto', 'float32' or 'bfloat16', got 'half'"):
+        load_annotator(str(tmp_path), dtype="half")
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_rows_are_padded_to_a_width_by_hand(side: str) -> None:
+    made = tokenizer(side)
+    rows, pad, free = [[5, 6], [7]], made.pad_token_id, causal.IGNORED
+    batch = causal.collate(made, rows, [{1: 2}, {0: 3}], width=4)
+    assert {name: values.tolist() for name, values in batch.items()} == {
+        "left": {
+            "input_ids": [[pad, pad, 5, 6], [pad, pad, pad, 7]], "attention_mask": [[0, 0, 1, 1], [0, 0, 0, 1]],
+            "position_ids": [[0, 0, 0, 1], [0, 0, 0, 0]], "labels": [[free, free, free, 2], [free, free, free, 3]],
+        },
+        "right": {
+            "input_ids": [[5, 6, pad, pad], [7, pad, pad, pad]], "attention_mask": [[1, 1, 0, 0], [1, 0, 0, 0]],
+            "labels": [[free, 2, free, free], [3, free, free, free]],
+        },
+    }[side]  # fmt: skip
+    assert causal.collate(made, rows, width=1)["input_ids"].shape == (2, 2)  # never narrower than a row
 
 
 def test_predict_reads_sentences_in_their_answer() -> None:
@@ -197,3 +233,57 @@ def test_checkpoints_that_cannot_judge_are_refused(tmp_path: Path) -> None:
     tiny.save_pretrained(tmp_path / "bert")
     with pytest.raises(ValueError, match="reads a text at one place"):
         causal.load_classifier(str(tmp_path / "bert"), dtype=torch.float32)
+
+
+def test_loss_by_hand() -> None:
+    # Softmax of log 1, 2, 3, 4 is 0.1, 0.2, 0.3, 0.4; "unsupported" has 0.2 + 0.3.
+    logits = torch.log(torch.tensor([1.0, 2.0, 3.0, 4.0])).repeat(1, 4, 1)
+    labels = torch.tensor([[0, causal.IGNORED, 3, causal.UNSUPPORTED]])
+    ones = torch.ones(5)
+    terms = [-np.log(0.1), -np.log(0.4), -np.log(0.5)]
+    assert float(causal.head_loss(logits, labels, ones)) == pytest.approx(np.mean(terms))
+    assert float(causal.head_loss(logits, labels, ones, n_items=6)) == pytest.approx(sum(terms) / 6)
+    weights = torch.tensor([2.0, 1.0, 1.0, 0.5, 3.0])
+    weighted = 2 * terms[0] + 0.5 * terms[1] + 3 * terms[2]
+    assert float(causal.head_loss(logits, labels, weights)) == pytest.approx(weighted / 3)
+    focal = 0.9**2 * terms[0] + 0.6**2 * terms[1] + 0.5**2 * terms[2]
+    assert float(causal.head_loss(logits, labels, ones, focal=2.0)) == pytest.approx(focal / 3)
+    plain = torch.nn.functional.cross_entropy(logits[0, [0, 2]], torch.tensor([0, 3]))
+    assert float(causal.head_loss(logits[:, :3], labels[:, :3], ones)) == pytest.approx(float(plain))
+
+
+def test_class_weights_by_hand() -> None:
+    targets = [0] * 8 + [1] * 2
+    np.testing.assert_allclose(causal.class_weights(targets, "none"), [1, 1, 0, 0, 0])
+    full = causal.class_weights(targets, "full")  # 1/8 and 1/2, times 5: both classes weigh 5 in total
+    np.testing.assert_allclose(full, [0.625, 2.5, 0, 0, 0])
+    root = causal.class_weights(targets, "sqrt")
+    assert root[1] / root[0] == pytest.approx(2)
+    assert root[0] * 8 + root[1] * 2 == pytest.approx(10)
+    np.testing.assert_array_equal(causal.class_weights([], "full"), np.zeros(5))
+
+
+def test_figures_by_hand() -> None:
+    labels = np.array([[0, causal.IGNORED, 1, 3], [0, causal.UNSUPPORTED, 0, causal.IGNORED]])
+    predicted = np.array([[0, 3, 0, 3], [1, 0, 0, 0]])
+    # Right: 0, 3 and one more 0 of five; recalls 2/3, 0, 1.
+    found = causal.figures(predicted, labels)
+    assert found["accuracy"] == pytest.approx(3 / 5)
+    assert found["balanced_accuracy_4way"] == pytest.approx((2 / 3 + 0 + 1) / 3)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_labels_stand_at_sentence_ends_only(side: str) -> None:
+    made = tokenizer(side)
+    rows, report = flatten(TOPICS)
+    encoded, lost = causal.training_rows(made, rows, 512)
+    assert (len(encoded), lost) == (report.answers - 1, 0)  # two models gave one answer: read once
+    batch = causal.collator(made)(encoded)
+    assert int((batch["labels"] != causal.IGNORED).sum()) == report.sentences - 1
+    ends = {row["sentence"][-1] for row in rows}
+    for ids, labels in zip(batch["input_ids"], batch["labels"], strict=True):
+        for place in (labels != causal.IGNORED).nonzero()[:, 0].tolist():
+            assert made.decode(ids[: place + 1])[-1] in ends
+    starts = {row["answer"]: {r["start"]: r["label"] for r in rows if r["answer"] == row["answer"]} for row in rows}
+    found = [[LABELS[t] for t in row["targets"].values()] for row in encoded]
+    assert sorted(found) == sorted(list(labels.values()) for labels in starts.values())
