@@ -139,7 +139,6 @@ def read_text(path: str | Path, option: str) -> str:
 
 
 def run_one(args: argparse.Namespace, settings: Mapping[str, Any]) -> int:
-    """Annotate one answer and print it."""
     reference = read_text(args.reference, "--reference")
     answer = read_text(args.answer, "--answer")
     if not answer.strip():

@@ -16,7 +16,7 @@ import importlib.util
 import random
 import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -140,8 +140,7 @@ def run(args: argparse.Namespace) -> int:
         if args.disturbed_prompts:
             own |= untrained_wording(name, args.protocol)
         annotator = open_annotator(name, {**options, **own})
-        with ExitStack() as stack:
-            stack.callback(annotator.close)
+        with closing(annotator):
             tell_cost(annotator, (row.shown(parametric=args.without_reference) for row in rows), given=True)
             with progress("judging", len(rows)) as tell:
                 judged = predict(annotator, rows, lambda done, _: tell(done), parametric=args.without_reference)
@@ -208,7 +207,6 @@ def _kept(args: argparse.Namespace) -> Path | None:
 
 
 def _chosen(files: LabelledFiles, args: argparse.Namespace) -> list[LabelledSentence]:
-    """The rows to judge."""
     rows = files.rows
     if files.fold_files:
         folders = ", ".join(sorted({str(file.parent) for file in files.fold_files}))

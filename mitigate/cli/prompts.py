@@ -26,7 +26,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the templates."""
     from annotators.generative.prompts import read_published
 
     check_paths([args.source] if args.source.is_file() else [], args.output, overwrite=args.overwrite)
