@@ -197,6 +197,10 @@ def test_results_keep_order_and_are_made_once(tmp_path, source):
     assert output.read_text() == EXPECTED
     assert run_job(source, output) == []
     assert output.read_text() == EXPECTED
+    with opened(source, output, overwrite=True) as job:
+        write_input(source, 12)  # what comes in the meantime waits for the next run
+        job.run(double, chunk_size=3)
+    assert output.read_text() == EXPECTED
     write_input(source, 13)  # chunks of three start at 0, 3, 6, 9 as in one run over all
     assert run_job(source, output) == [2, 1]
     assert [p.name for p in output.parent.iterdir()] == ["out.jsonl"]
