@@ -141,6 +141,11 @@ class Problem:
     value: str | None
     expected: str
 
+    @classmethod
+    def of(cls, record: Record, name: str, expected: str) -> Problem:
+        """The problem with what a record has under a name, or that it has nothing there."""
+        return cls(name, shown(record[name]) if name in record else None, expected)
+
     def __str__(self) -> str:
         name = f"{self.field}: " if self.field else ""
         return f"{name}expected {self.expected}, got {'nothing' if self.value is None else self.value}"
@@ -252,23 +257,26 @@ def read_lines(path: Path, check: Check) -> Iterator[Line]:
                 yield Line(number, raw, *parse_line(raw, check))
 
 
-def check_texts(record: Record, **kinds: Literal["text", "any", "text?", "any?"]) -> list[Problem]:
-    """Problems of text fields: "text" has a letter or sign in it, "any" may have none, "?" may be missing or null."""
+FIELDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "text": ("a string with text in it", lambda value: isinstance(value, str) and value.strip() != ""),
+    "any": ("a string", lambda value: isinstance(value, str)),
+    "id": ("a string or a whole number", lambda value: isinstance(value, str | int) and not isinstance(value, bool)),
+}
+
+
+def check_texts(record: Record, **kinds: Literal["text", "any", "text?", "any?", "id?"]) -> list[Problem]:
+    """Problems of fields, each of a kind of FIELDS; with "?" it may be missing or null."""
     problems = []
     for name, kind in kinds.items():
-        value, empty, may_lack = record.get(name), kind.startswith("any"), kind.endswith("?")
-        if not ((isinstance(value, str) and (empty or value.strip())) or (value is None and may_lack)):
-            given = shown(value) if name in record else None
-            problems.append(Problem(name, given, "a string" if empty else "a string with text in it"))
+        expected, allowed = FIELDS[kind.removesuffix("?")]
+        if not allowed(record.get(name)) and not (kind.endswith("?") and record.get(name) is None):
+            problems.append(Problem.of(record, name, expected))
     return problems
 
 
 def check_annotation_input(record: Record) -> list[Problem]:
     """Problems of an input: {"id"?, "question"?, "reference", "answer", "language"?}; extra keys are free."""
-    problems = check_texts(record, reference="any", answer="text", question="any?", language="text?")
-    if isinstance(record.get("id"), (bool, float, list, dict)):
-        problems.append(Problem("id", shown(record["id"]), "a string or a whole number"))
-    return problems
+    return check_texts(record, reference="any", answer="text", question="any?", language="text?", id="id?")
 
 
 def without_results(record: Record) -> Record:
@@ -435,6 +443,11 @@ class Job:
     def rejected_path(self) -> Path:
         return rejected_path(self.output)
 
+    def records(self) -> Iterator[Record]:
+        """The good records of the input, as far as it went when the job was opened."""
+        lines = islice(read_lines(self.source, self.check), self.lines)
+        return (line.record for line in lines if line.record is not None)
+
     def run(
         self, process: Process, *, chunk_size: int, on_chunk: Callable[[Sequence[Record]], None] | None = None
     ) -> None:
@@ -444,8 +457,7 @@ class Job:
         last digits agree. Raises OutputError: the output cannot be written.
         """
         self._write(b"")
-        lines = islice(read_lines(self.source, self.check), self.lines)
-        records = islice((line.record for line in lines if line.record is not None), self.done, None)
+        records = islice(self.records(), self.done, None)
         while chunk := list(islice(records, chunk_size - self.done % chunk_size)):
             rows = processed(process, chunk)
             self._write(b"".join(dump_line(row) for row in rows))
@@ -460,15 +472,13 @@ class Job:
         """
         part = self.output.with_name(self.output.name + ".part")
         rewriting = partial(files, OutputError, f"cannot write {part}", f"; {self.output} is as it was")
-        lines = islice(read_lines(self.source, self.check), self.lines)
-        records = (line.record for line in lines if line.record is not None)
         with ExitStack() as on_failure:
             with rewriting():
                 file = on_failure.enter_context(_open_locked(part))
                 file.truncate(0)  # a run that was killed may have left one
             on_failure.callback(part.unlink, missing_ok=True)
             with self.output.open("rb") as written:
-                pairs = zip(records, islice(written, self.done), strict=False)
+                pairs = zip(self.records(), islice(written, self.done), strict=False)
                 while chunk := list(islice(pairs, chunk_size)):
                     data = [raw for _, raw in chunk]
                     if any(again(json.loads(raw)) for raw in data):

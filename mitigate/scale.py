@@ -41,6 +41,7 @@ from mitigate.io import (
     files,
     parse_line,
     processed,
+    say,
     usage,
     without_results,
 )
@@ -204,8 +205,8 @@ class Worker:
         return {"part": part.number}
 
 
-def do_parts(task: Task, prepare: Prepare, parts: Sequence[Part], pool: Pool, tell: models.Tell) -> None:
-    """Have those of these parts done that have no file yet.
+def do_parts(task: Task, prepare: Prepare, parts: Sequence[Part], pool: Pool, tell: models.Tell = say) -> None:
+    """Have those of these parts done that have no file yet; ``tell`` is called with a line about every part.
 
     Raises PartsError where parts failed or were lost, UsageError where all failures are mistakes of the user's.
     """
@@ -273,12 +274,12 @@ def _on_ray(task: Task, prepare: Prepare, left: list[Part], pool: Pool) -> Itera
 
 
 def annotate(
-    job: Job, name: str, options: Mapping[str, Any], chunk: int, pool: Pool, known: Set[str], tell: models.Tell
+    job: Job, name: str, options: Mapping[str, Any], chunk: int, pool: Pool, known: Set[str]
 ) -> Iterator[Record]:
     """Annotate the records that have no result in a job's output yet; returns their results, in order.
 
     One process may have begun the output; ``known`` are the fingerprints of the annotators that wrote what is in it.
-    ``chunk`` records are judged at once. ``tell`` is called with a line about every part.
+    ``chunk`` records are judged at once.
 
     Raises UsageError: finished work is another annotator's; PartsError: parts failed.
     """
@@ -292,7 +293,7 @@ def annotate(
     # Where nothing is left, a worker gets an empty part to see that the annotator is the one that did the others.
     todo = parts if job.done < job.valid else [Part(0, 0, 0, 0, task.digest().hexdigest())]
     known = known | _fingerprints(task, parts)
-    do_parts(task, partial(_annotator, name, options, chunk, known), todo, pool, tell)
+    do_parts(task, partial(_annotator, name, options, chunk, known), todo, pool)
     if len(known := known | _fingerprints(task, parts)) > 1:
         raise UsageError(
             f"{task.folder} holds results of annotators with fingerprints {', '.join(sorted(known))}: see that all "
@@ -333,7 +334,6 @@ def fill(
     cache: Path | None,
     concurrency: int,
     pool: Pool,
-    tell: models.Tell,
 ) -> tuple[list[Record], list[models.Asked]]:
     """Ask LLMs what the FEWL records of a file lack; returns what `mitigate.models.fill` makes of them.
 
@@ -345,7 +345,7 @@ def fill(
     """
     task = Task.of(source, output, check_record, {"llms": llms, **how})
     parts = task.cut(pool.part_size)
-    do_parts(task, partial(_filler, llms, how, cache, concurrency), parts, pool, tell)
+    do_parts(task, partial(_filler, llms, how, cache, concurrency), parts, pool)
     rows = list(task.rows(parts))
     return [row["record"] for row in rows], [models.Asked.from_dict(row["asked"]) for row in rows]
 

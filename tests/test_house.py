@@ -23,17 +23,7 @@ MAY_IMPORT = {  # packages of this house, beside itself
     "examples": {"mitigate", "annotators", "fewl", "engines"},
 }
 NOT_PRODUCT = ("tests", "benchmarks", "examples")
-HEAVY = (
-    "torch",
-    "transformers",
-    "openai",
-    "sentence_transformers",
-    "numpy.testing",
-    "matplotlib",
-    "sklearn",
-    "gradio",
-    "vllm",
-)
+HEAVY = "torch transformers openai sentence_transformers numpy.testing matplotlib sklearn gradio vllm".split()
 
 
 def python(*args: str, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:

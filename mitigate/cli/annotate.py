@@ -49,7 +49,6 @@ from mitigate.io import (
     make_parent,
     open_job,
     progress,
-    read_lines,
     read_rows,
     rejected_path,
     say,
@@ -64,7 +63,6 @@ SHOWN_RECORDS = 50  # a file of up to so many records is also printed
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add the command and its options."""
     more = (
         "The labels are supported, contradictory, unverifiable and no fact; evidence and a correction come with them. "
         'Give one answer, or a file of records {"id"?, "question"?, "reference", "answer", "language"?}, one JSON '
@@ -81,7 +79,6 @@ def add_parser(subparsers: Subparsers) -> None:
         parser.output(continued=True, required=False)
         parser.chunk_size()
     parser.file("--html", "The report is also written here, as one HTML page.")
-    parser.json()
     parser.annotator()
     parser.max_failed()
     parser.generative()
@@ -90,7 +87,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Annotate one answer or a file of them; returns the exit code."""
     for stream in (sys.stdout, sys.stderr):  # a terminal without Unicode shows escapes instead of failing
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -143,7 +139,6 @@ def read_text(path: str | Path, option: str) -> str:
 
 
 def run_one(args: argparse.Namespace, settings: Mapping[str, Any]) -> int:
-    """Annotate one answer and print it."""
     reference = read_text(args.reference, "--reference")
     answer = read_text(args.answer, "--answer")
     if not answer.strip():
@@ -171,7 +166,7 @@ def run_file(args: argparse.Namespace, settings: Mapping[str, Any]) -> int:
             parts = scale.folder_of(job.output)
             if args.overwrite:
                 scale.delete_parts(parts)
-            rows = scale.annotate(job, args.annotator, settings, args.chunk_size, pool, fingerprints, say)
+            rows = scale.annotate(job, args.annotator, settings, args.chunk_size, pool, fingerprints)
             job.run(lambda records: list(islice(rows, len(records))), chunk_size=args.chunk_size, on_chunk=note)
             scale.delete_parts(parts)
         else:
@@ -232,8 +227,7 @@ def annotator_for(
 def _annotate(job: Job, annotator: Annotator | None, chunk_size: int, note: Callable[[Sequence[Record]], None]) -> None:
     before, sentences, start = job.done, 0, perf_counter()
     if annotator is not None:
-        records = (line.record for line in read_lines(job.source, job.check) if line.record is not None)
-        tell_cost(annotator, islice(records, before, job.valid))
+        tell_cost(annotator, islice(job.records(), before, None))
         known = f", {before:,} of them already in {job.output}" if before else ""
         text = f"annotator {annotator.name}, {counted(job.valid, 'record')}{known}"
         Console(stderr=True).print(text, style="dim", markup=False, highlight=False, soft_wrap=True)

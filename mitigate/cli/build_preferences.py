@@ -18,7 +18,6 @@ from mitigate.rl.preferences import build_pairs
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add the command and its options."""
     more = (
         "Take the output of `mitigate annotate` with several answers to each question, and write one pair a question, "
         'JSON Lines: {"prompt", "chosen", "rejected", "reference", "chosen_sentences", "rejected_sentences", '
@@ -27,7 +26,6 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(subparsers, "build-preferences", "Make preference pairs from annotated answers.", more)
     parser.input("This JSON Lines file holds annotated answers.")
     parser.output()
-    parser.json()
     text = "The two hallucination rates of a pair differ by at least X, from 0 to 1 (%(default)s)."
     parser.number("--min-gap", text, "a number from 0 to 1", lambda gap: 0 <= gap <= 1, "X", default=0.0)
     parser.set_defaults(run=run)
@@ -38,8 +36,7 @@ def check_annotated(record: Record) -> list[Problem]:
     problems = check_texts(record, question="text", reference="any", answer="text")
     sentences = record.get("sentences")
     if not isinstance(sentences, list):
-        value = shown(sentences) if "sentences" in record else None
-        return [*problems, Problem("sentences", value, "the list that `mitigate annotate` writes")]
+        return [*problems, Problem.of(record, "sentences", "the list that `mitigate annotate` writes")]
     size = len(record["answer"]) if isinstance(record.get("answer"), str) else 0
     for i, sentence in enumerate(sentences):
         known = sentence if isinstance(sentence, dict) else {}
@@ -56,7 +53,6 @@ def check_annotated(record: Record) -> list[Problem]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Build the pairs of a file; returns the exit code."""
     check_files(args)
     samples, rejected = read_whole(args.input, check_annotated, args.output)
     pairs = build_pairs(samples, min_gap=args.min_gap)

@@ -34,7 +34,6 @@ FIGURES = {
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add the command and its options."""
     more = (
         "Probabilities then mean what they say at the expected rate of hallucination, and two thresholds say what is "
         'flagged, what is called supported, and what lies between them ("unsure"). Rows are labelled sentences '
@@ -45,7 +44,6 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(subparsers, "calibrate", text, more)
     parser.input("These JSON Lines files hold labelled rows.", several=True)
     parser.output()
-    parser.json()
     parser.annotator(calibration=False)
     text = "Probabilities hold where this share of sentences is hallucinated (%(default)s)."
     parser.share("--expected-rate", text, EXPECTED_RATE)
@@ -56,7 +54,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Fit and write the file; returns the exit code."""
     from mitigate.labels import read_gold
 
     if args.annotator.startswith(("cascade:", "ensemble:")):

@@ -42,7 +42,6 @@ from mitigate.io import (
     progress,
     read_rows,
     say,
-    shown,
 )
 from mitigate.models import open_engine
 from mitigate.report.totals import percent
@@ -56,7 +55,6 @@ CHOSEN = ("answer", "model", "index", *ADDED, "rates")
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add both commands and their options."""
     more = (
         'Records are {"question"?, "reference", "answer"}. The corrections that a generative annotator gives (the '
         "embedded one only marks sentences), sentences written anew by an engine, deletion and abstention are applied "
@@ -74,7 +72,6 @@ def add_parser(subparsers: Subparsers) -> None:
     for parser, run in ((correct, run_correct), (best, run_best_of)):
         parser.input("This JSON Lines file holds the records.")
         parser.output(continued=True)
-        parser.json()
         parser.annotator()
         parser.max_failed()
         parser.chunk_size()
@@ -87,7 +84,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run_correct(args: argparse.Namespace) -> int:
-    """Correct a file of answers; returns the exit code."""
     check_engine(args)
     options = calibration_option(args, args.annotator)
     asked = {"engine": args.engine, "delete": args.delete, "abstain_above": args.abstain_above}
@@ -114,7 +110,6 @@ def run_correct(args: argparse.Namespace) -> int:
 
 
 def run_best_of(args: argparse.Namespace) -> int:
-    """Choose among the answers of a file; returns the exit code."""
     options = calibration_option(args, args.annotator)
     return _run(args, options, check_candidates, CHOSEN, lambda _, __: None, choose, summary_of_chosen)
 
@@ -165,10 +160,9 @@ def check_candidates(record: Record) -> list[Problem]:
     """Problems of a record with several answers."""
     problems = check_texts(record, question="any?", reference="any", language="text?")
     answers = record.get("answers")
-    good = isinstance(answers, list) and answers and all(isinstance(a, dict) for a in answers)
-    if not good or not all(isinstance(a.get("text"), str) for a in answers or []):
-        value = shown(answers) if "answers" in record else None
-        problems.append(Problem("answers", value, 'a non-empty list of {"text": …, "model"?: …}'))
+    texts = [a.get("text") if isinstance(a, dict) else None for a in answers] if isinstance(answers, list) else []
+    if not texts or not all(isinstance(text, str) for text in texts):
+        problems.append(Problem.of(record, "answers", 'a non-empty list of {"text": …, "model"?: …}'))
     return problems
 
 

@@ -19,7 +19,6 @@ AUTH = "MITIGATE_DEMO_AUTH"
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add the command and its options."""
     more = "A model answers and its answer is mended, answers are compared, files annotated. See docs/demo.md."
     text = "Annotate, mend and compare answers in a browser."
     parser = add_command(subparsers, "demo", text, more, "")

@@ -16,7 +16,7 @@ import importlib.util
 import random
 import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -26,6 +26,7 @@ from annotators.base import engine_in
 from annotators.records import failed_share
 from engines.usage import METER
 from mitigate.cli.options import (
+    COSTS,
     ENGINE,
     Subparsers,
     add_command,
@@ -58,7 +59,6 @@ from mitigate.io import (
 )
 from mitigate.models import open_annotator, open_engine
 from mitigate.report.terminal import console, figure, plain, table
-from mitigate.scale import LIMITS
 
 if TYPE_CHECKING:
     from annotators.base import Annotator
@@ -83,16 +83,14 @@ TEXTS = {
 }  # fmt: skip
 NOT_OFFICIAL = ("calibration", "expected_rate", "fold", "without_reference", "disturbed_prompts", "texts", "preset",
                 "schema", "prompt", "templates", "window", "max_retries", "without_evidence")  # fmt: skip
-ASKED = ("concurrency", "cache", "max_tokens", "trust_remote_code", "price", *LIMITS)
+ASKED = ("concurrency", "cache", "max_tokens", "trust_remote_code", *COSTS)
 COMPARED = {key: HEADINGS[key] for key in ("accuracy", "macro_f1", "balanced_accuracy", "auc")}
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add the command and its options."""
     parser = add_command(subparsers, "evaluate", "Measure an annotator on labelled sentences.")
     parser.input("These JSON Lines files hold labelled sentences.", several=True)
     parser.output(required=False)
-    parser.json()
     with parser.group():
         parser.annotator(None, calibration=False)
         parser.option("--compare", "Both judge; differences have paired intervals.", ("A", "B"), nargs=2)
@@ -116,7 +114,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Evaluate an annotator, or two; returns the exit code."""
     if args.judgements:
         if args.judgements.resolve() in {source.resolve() for source in args.input}:
             raise UsageError(f"{args.judgements} is one of the input files and would be written over")
@@ -143,8 +140,7 @@ def run(args: argparse.Namespace) -> int:
         if args.disturbed_prompts:
             own |= untrained_wording(name, args.protocol)
         annotator = open_annotator(name, {**options, **own})
-        with ExitStack() as stack:
-            stack.callback(annotator.close)
+        with closing(annotator):
             tell_cost(annotator, (row.shown(parametric=args.without_reference) for row in rows), given=True)
             with progress("judging", len(rows)) as tell:
                 judged = predict(annotator, rows, lambda done, _: tell(done), parametric=args.without_reference)
@@ -211,7 +207,6 @@ def _kept(args: argparse.Namespace) -> Path | None:
 
 
 def _chosen(files: LabelledFiles, args: argparse.Namespace) -> list[LabelledSentence]:
-    """The rows to judge."""
     rows = files.rows
     if files.fold_files:
         folders = ", ".join(sorted({str(file.parent) for file in files.fold_files}))
@@ -268,7 +263,7 @@ def _provenance(args: argparse.Namespace, name: str, annotator: Annotator, paths
 
 
 def run_official(args: argparse.Namespace) -> int:
-    """Score raw replies, asked for where there are none, as ANAH's program does; returns the exit code."""
+    """Score raw replies, asked for where there are none, as ANAH's program does."""
     from annotators.evaluation.official import scores
     from engines.types import Sampling, check_asked
 

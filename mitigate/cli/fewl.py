@@ -17,6 +17,7 @@ import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,6 @@ def add_parser(subparsers: Subparsers) -> None:
         parser = add_command(kinds, name, text, more)
         parser.input(f"This JSON Lines file holds {rows}.")
         parser.output(required=name != "rank")
-        parser.json()
         add_options(parser)
         parser.set_defaults(run=run)
 
@@ -167,7 +167,6 @@ def _score_options(parser: Parser) -> None:
 
 
 def run_score(args: argparse.Namespace) -> int:
-    """Score a file; returns the exit code."""
     calibration = _check_score(args)
     pool = scale.pool_of(args)
     llms = {"references": args.reference_llm, "answers": args.answer_llm}
@@ -188,7 +187,7 @@ def run_score(args: argparse.Namespace) -> int:
         if pool is not None:
             # The machines of a cluster cannot share an SQLite file, unless one is named that they can.
             cache = None if args.cache is None and pool.address is not None else cache_of(args)
-            records, asked = scale.fill(args.input, args.output, llms, how, cache, args.concurrency, pool, say)
+            records, asked = scale.fill(args.input, args.output, llms, how, cache, args.concurrency, pool)
         else:
             where = (stack, opened, cache_of(args), args.concurrency)
             references = models.open_named(args.reference_llm, "--reference-llm", *where)
@@ -339,7 +338,6 @@ def check_scored(record: Record) -> list[Problem]:
 
 
 def run_rank(args: argparse.Namespace) -> int:
-    """Rank models; returns the exit code."""
     check_files(args)
     _check_plot(args.png, "--png")
     truth, from_labels = _truth(args.truth)
@@ -406,7 +404,6 @@ def _pick_options(parser: Parser) -> None:
 
 
 def run_pick(args: argparse.Namespace) -> int:
-    """Write the best answer of each record; returns the exit code."""
     check_files(args)
     records, rejected = read_whole(args.input, check_scored, args.output)
     if args.abstain_above is not None and (lacking := sum("entropy" not in record for record in records)):
@@ -432,15 +429,10 @@ def _build_options(parser: Parser) -> None:
     parser.seed("All choices")
 
 
-def check_short_and_long(record: Record) -> list[Problem]:
-    """Problems of an input of build-benchmark."""
-    return check_texts(record, question="text", short_answer="any", long_answer="any")
-
-
 def run_build(args: argparse.Namespace) -> int:
-    """Build the benchmark; returns the exit code."""
     check_files(args)
-    records, rejected = read_whole(args.input, check_short_and_long, args.output)
+    check = partial(check_texts, question="text", short_answer="any", long_answer="any")
+    records, rejected = read_whole(args.input, check, args.output)
     if not records:
         raise UsageError(f"{args.input}: expected questions with short and long answers, found no good line")
     embedding, encode = models.load_encoder(args.embedding, [record["question"] for record in records])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 from engines.types import EngineError
@@ -24,13 +25,12 @@ from mitigate.cli.options import (
     check_files,
     print_json,
 )
-from mitigate.io import FAILED, REJECTED, Problem, Record, UsageError, check_texts, read_whole, say, write_lines
+from mitigate.io import FAILED, REJECTED, Record, UsageError, check_texts, read_whole, say, write_lines
 from mitigate.models import failures, open_annotator, open_engine
 from mitigate.report.totals import percent
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add the command and its options."""
     more = (
         'Pairs are {"question", "baseline", "method", "reference"?}. The result is the '
         "shares of all pairs and the win rate of decided pairs with its 95 % interval."
@@ -39,7 +39,6 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(subparsers, "judge", text, more)
     parser.input("This JSON Lines file holds the pairs of answers.")
     parser.output()
-    parser.json()
     with parser.group():
         parser.engine("This language model judges each pair in both orders.")
         parser.annotator(None, calibration=False)
@@ -49,19 +48,14 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.set_defaults(run=run)
 
 
-def check_pair(record: Record) -> list[Problem]:
-    """Problems of a pair; an empty answer loses."""
-    return check_texts(record, question="text", baseline="any", method="any", reference="any?")
-
-
 def run(args: argparse.Namespace) -> int:
-    """Judge a file of pairs; returns the exit code."""
     from mitigate.inference.judge import tally
 
     check_engine(args)
     options = calibration_option(args, args.annotator)
     check_files(args)
-    pairs, rejected = read_whole(args.input, check_pair, args.output)
+    check = partial(check_texts, question="text", baseline="any", method="any", reference="any?")  # empty answers lose
+    pairs, rejected = read_whole(args.input, check, args.output)
     if not pairs:
         raise UsageError(f"{args.input}: expected pairs of answers, found no good line")
     failed: str | None = None

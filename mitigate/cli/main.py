@@ -1,5 +1,7 @@
 """The `mitigate` program: one sub-command for each module of `mitigate/cli`.
 
+A module's `add_parser` adds the command and its options, and says which function runs it and returns the exit code.
+
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 some input lines were rejected, 130 interrupted. A user's mistake
 is a :class:`UsageError` and prints one line, never a traceback.
 """
@@ -10,16 +12,16 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from importlib import import_module, metadata
+from importlib import import_module
 
 from annotators.base import Annotator
 from engines.cache import CacheError
 from engines.types import EngineError
 from engines.usage import METER
 from mitigate.cli import grpo, run
-from mitigate.cli.options import Parser
+from mitigate.cli.options import COSTS, Parser, versions
 from mitigate.io import FAILED, OutputError, UsageError, say, usage
-from mitigate.scale import LIMITS, PartsError
+from mitigate.scale import PartsError
 
 COMMANDS = [
     import_module(f"mitigate.cli.{name}")
@@ -33,19 +35,13 @@ COMMANDS = [
 def build_parser(program: str = "mitigate", annotators: Mapping[str, Annotator] | None = None) -> Parser:
     """The whole command line; building it imports no model library."""
     parser = Parser(prog=program, description="Find, score and reduce LLM hallucination.")
-    parser.option("--version", "The program prints its version.", action="version", version=_version())
+    version = versions()["hallucination-toolkit"] or "a checkout that is not installed"
+    parser.option("--version", "The program prints its version.", action="version", version=version)
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in COMMANDS:
         command.add_parser(subparsers)
     run.add_parser(subparsers, annotators or {})
     return parser
-
-
-def _version() -> str:
-    try:
-        return metadata.version("hallucination-toolkit")
-    except metadata.PackageNotFoundError:
-        return "a checkout that is not installed"
 
 
 def main(
@@ -71,9 +67,8 @@ def main(
             if not hasattr(args, "overrides") or any(word.startswith("-") or "=" not in word for word in more):
                 parser.error(f"unrecognized arguments: {' '.join(more)}")
             args.overrides = [*args.overrides, *more]
-        limits = {name: getattr(args, name, None) for name in ("price", *LIMITS)}
         with usage():
-            METER.begin(**limits)
+            METER.begin(**{name: getattr(args, name, None) for name in COSTS})
         return int(args.run(args))
     except UsageError as error:
         say(f"error: {error}")

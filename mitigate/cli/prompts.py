@@ -16,19 +16,16 @@ from mitigate.io import check_paths, say, usage, write_bytes
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add the command and its options."""
     parser = add_command(subparsers, "prompts", "Turn published prompts into templates for annotators.", "", "")
     group = parser.add_subparsers(metavar="COMMAND", required=True)
     text = "Read your copy of the prompts of ANAH or ANAH-v2 and write them as templates."
     parser = add_command(group, "import", text, "They are named anah-v1 (tagged) and anah-v2 (three-turn).", "")
     parser.option("source", "This file, or folder of files, holds the prompts (.py, .txt, .md).", "SOURCE", type=Path)
     parser.output()
-    parser.json()
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the templates."""
     from annotators.generative.prompts import read_published
 
     check_paths([args.source] if args.source.is_file() else [], args.output, overwrite=args.overwrite)

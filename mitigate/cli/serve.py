@@ -23,7 +23,6 @@ KEY = "MITIGATE_UPSTREAM_KEY"
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add the command and its options."""
     more = (
         "Requests that carry a reference get their answers annotated or corrected, everything else passes through. "
         f"{TOKEN} sets a bearer token that clients must send; {KEY} is then sent upstream (without it, a client's own "

@@ -28,7 +28,6 @@ WHOLE = 0.9
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add the command and its options."""
     more = "OUTPUT gets the page as Markdown."
     exit_codes = EXIT_CODES.partition(", which are then")[0] + "."
     text = "Count labels, and measure accumulation and agreement of annotated data."
@@ -36,13 +35,11 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.input("These JSON Lines files hold annotated answers or sentences.", several=True, required=False)
     parser.file("--agreement", "A is compared with B, which counts as right.", ("A", "B"), nargs=2)
     parser.output(required=False)
-    parser.json()
     parser.count("--resamples", "Intervals come from N bootstrap draws (%(default)s).", 1000, least=0)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compute, print and write the figures; returns the exit code."""
     from mitigate.labels import read_answers
 
     if bool(args.input) == bool(args.agreement):

@@ -53,7 +53,7 @@ def check_topic(record: Record) -> list[Problem]:
     problems += _check_language(record)
     aliases = record.get("aliases")
     if aliases is not None and not (isinstance(aliases, list) and all(isinstance(a, str) for a in aliases)):
-        problems.append(Problem("aliases", shown(aliases), "a list of strings"))
+        problems.append(Problem.of(record, "aliases", "a list of strings"))
     if not problems and (language := _language(record, record["topic"])) not in LANGUAGES:
         problems.append(Problem("language", shown(language), f'one of {", ".join(LANGUAGES)} (set "language")'))
     return problems
@@ -61,10 +61,7 @@ def check_topic(record: Record) -> list[Problem]:
 
 def check_document(record: Record) -> list[Problem]:
     """Problems of {"title", "text", "id"?, "language"?}; extra keys are free."""
-    problems = check_texts(record, title="text", text="text")
-    if isinstance(record.get("id"), (bool, float, list, dict)):
-        problems.append(Problem("id", shown(record["id"]), "a string or a whole number"))
-    return problems + _check_language(record)
+    return check_texts(record, title="text", text="text", id="id?") + _check_language(record)
 
 
 def read_topics(path: Path, output: Path) -> tuple[int, int]:
@@ -146,10 +143,9 @@ def _documents(path: Path) -> Iterator[tuple[Path, Line]]:
 
 
 def _check_language(record: Record) -> list[Problem]:
-    language = record.get("language")
-    if language is None or language in LANGUAGES:
+    if record.get("language") in (None, *LANGUAGES):
         return []
-    return [Problem("language", shown(language), f"one of {', '.join(LANGUAGES)}")]
+    return [Problem.of(record, "language", f"one of {', '.join(LANGUAGES)}")]
 
 
 def _language(record: Record, name: str) -> str:

@@ -53,7 +53,9 @@ def test_one_answer_prints_the_report(one: list[str], tmp_path: Path, exact: Exa
     out, err = capsys.readouterr()
     text = " ".join(out.split())
     assert "Question How many moons?" in text
-    assert "✗ contradictory 100 % It has 3 moons. why: The answer says “3”, the source “2”." in text
+    why = "why: The answer says “3”, the source “2”. (or unverifiable 0 %)"
+    evidence = "evidence “It has 2 moons.” (17–32 of 32) correction “3” → “2”"
+    assert f"✗ contradictory 100 % It has 3 moons. {why} {evidence}" in text
     assert "\x1b" not in out + err
     assert "<del>3</del><ins>2</ins>" in (tmp_path / "new" / "page.html").read_text()
 
@@ -137,7 +139,7 @@ def test_rejected_lines_stop_no_other(tmp_path: Path, exact: ExactAnnotator, cap
         assert f"{source}:3: answer: expected a string with text in it, got 5 (line rejected)" in err
         assert err.count("(line rejected)") == 10
         assert "mitigate: 2 more lines rejected, see" in err
-        assert "rejected lines" in out
+        assert "rejected lines 12" in " ".join(out.split())
         assert [row["id"] for row in read(output)] == [0, 1, 2]
         rejected = read(tmp_path / "out.jsonl.rejected.jsonl")
         assert [row["line"] for row in rejected] == list(range(2, 14))

@@ -116,50 +116,6 @@ def test_pairs_that_did_not_come_are_told(tmp_path, capsys, monkeypatch):
     assert "no record has iw and co; add them, or take another expertise" in told
 
 
-def test_bad_lines_are_named_and_kept(tmp_path, capsys):
-    source = write(tmp_path / "q.jsonl", questions(2))
-    with source.open("a") as file:
-        file.write('{"question": "q", "answers": [{"text": 3}]}\nnonsense\n')
-    scored = tmp_path / "s.jsonl"
-    assert fewl("score", "--input", source, "--output", scored) == 3
-    told = capsys.readouterr().err
-    assert f"{source}:3: answers[0].text: expected a string, got 3" in told
-    assert f"{source}:4:" in told
-    assert len(read(scored)) == 2
-    assert [row["line"] for row in read(tmp_path / "s.jsonl.rejected.jsonl")] == [3, 4]
-    assert fewl("rank", "--input", source) == 2  # not scored: no line is good
-
-
-@pytest.mark.parametrize(("options", "message"), [
-    (["--similarity", "bleu"], "annotator:NAME or entailment:NAME, got 'bleu'"),
-    (["--neighbours", "0"], "--neighbours: expected 1 or more, got 0"),
-    (["--references", "one"], "--references: expected all or single:NAME"),
-    (["--references", "single:z"], "NAME one of one, two, got 'single:z'"),
-    (["--expertise", "similarity"], "no record has iw and co"),
-    (["--expertise", "prompted"], "give each as --reference-llm"),
-    (["--reference-samples", "5"], "only with --reference-llm"),
-    (["--reference-llm", "gpt"], "expected KIND:MODEL"),
-    (["--reference-llm", "a=openai:b@http://h/v1", "--reference-llm", "a=openai:c@http://h/v1"], "got 'a' twice"),
-    (["--reference-llm", "a=openai:b@http://h/v1", "--reference-llm", "b=openai:b@http://h/v1"], "model once, got"),
-    (["--pairs", "3"], "--pairs: only with --reference-llm"),
-    (["--pairs", "3", "--reference-llm", "openai:m", "--expertise", "uniform"], "--pairs: only with"),
-    (["--max-tokens", "9"], "--max-tokens: only with --reference-llm or --answer-llm"),
-    (["--concurrency", "3", "--answer-llm", "transformers:m"], "--concurrency: only with"),
-    (["--price", "1,2", "--requests-per-minute", "5"], "--price, --requests-per-minute: only for servers"),
-    (["--tokens-per-minute", "5", "--reference-llm", "transformers:m"], "--tokens-per-minute: only for servers"),
-    (["--penalty", "off", "--neighbours", "3"], "--neighbours: only with a penalty, which is off"),
-    (["--penalty", "off", "--neighbour-choice", "random"], "--neighbour-choice: only with a penalty"),
-    (["--expertise-scope", "dataset"], "--expertise-scope: uniform expertise does not differ"),
-    (["--expertise-scope", "dataset", "--expertise", "discovered"], "discovered expertise does not differ"),
-    ([], "no record has reference_answers; add some, or give --reference-llm"),
-])  # fmt: skip
-def test_wrong_options_are_one_line(tmp_path, capsys, options, message):
-    source = write(tmp_path / "q.jsonl", questions() if options else bare(1))
-    assert fewl("score", "--input", source, "--output", tmp_path / "s.jsonl", *options) == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "s.jsonl").exists()
-
-
 def test_scores_of_nothing_are_a_failure(tmp_path, capsys):
     empty = [{**row, "answers": [{**answer, "text": ""} for answer in row["answers"]]} for row in questions(2)]
     source = write(tmp_path / "q.jsonl", empty)

@@ -13,7 +13,7 @@ import annotators
 import mitigate
 from mitigate.cli.main import build_parser, main
 from tests.helpers.engines_server import error, serving
-from tests.helpers.evaluation_cases import FOUR_WAY, TWO_WAY
+from tests.helpers.evaluation_cases import FOUR_WAY
 from tests.helpers.jsonl import read_rows, write_rows
 from tests.helpers.standin import ANSWERS, REFERENCE, ExactAnnotator
 
@@ -59,31 +59,6 @@ def test_help_is_sentences_and_words_mean_the_same(name: str) -> None:
         assert "--calibration" in found
 
 
-ROWS = [*FOUR_WAY, *TWO_WAY]
-WHOLE = {
-    "calibrate": "calibrate --input LABELLED",
-    "evaluate": "evaluate --input LABELLED --annotator embedded",
-    "stats": "stats --input LABELLED",
-    "score": f"fewl score --input {GOLDEN}/fewl.jsonl",
-    "rank": f"fewl rank --input {GOLDEN}/fewl.jsonl",
-    "pick": f"fewl pick --input {GOLDEN}/fewl.jsonl",
-    "build-benchmark": f"fewl build-benchmark --input {GOLDEN}/chale.jsonl",
-    "judge": f"judge --input {GOLDEN}/pairs.jsonl --annotator embedded",
-    "build-preferences": f"build-preferences --input {GOLDEN}/answers.jsonl",
-}
-
-
-@pytest.mark.parametrize("name", WHOLE)
-def test_whole_files_are_not_replaced_unasked(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    output = tmp_path / "out"
-    output.write_text("mine")
-    labelled = write_rows(tmp_path / "rows.jsonl", ROWS)
-    argv = [str(labelled) if word == "LABELLED" else word for word in WHOLE[name].split()]
-    assert main([*argv, "--output", str(output)]) == 2
-    assert f"{output} is there already: choose another --output, or start again with --over" in capsys.readouterr().err
-    assert output.read_text() == "mine"
-
-
 def test_json_is_one_object_and_nothing_else(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(annotators, "load_annotator", lambda name: ExactAnnotator())
     answers, several, annotated, out = (str(tmp_path / name) for name in ("in", "several", "annotated", "out"))
@@ -118,6 +93,7 @@ WRONG = [(row["argv"], row["message"]) for row in read_rows(Path(__file__).with_
 SHORT = {
     "FILES": "--input in.jsonl --output o", "ONE": "--reference r.txt --answer a.txt",
     "LLM": "--annotator generative:openai:m", "LABELLED": f"{GOLDEN}/labelled.jsonl", "PAIRS": "pairs.jsonl",
+    "QUESTIONS": "--input q.jsonl --output o",
 }  # fmt: skip
 
 
@@ -133,6 +109,9 @@ def test_wrong_usage_is_explained_before_loading(argv, message, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     rows = [{**row, "answer": ANSWERS[0], "question": "q", "answers": []} for row in FOUR_WAY[:2]]
     write_rows(Path("in.jsonl"), rows)
+    asked = [{"id": i, "question": f"Question {i}", "answers": [{"text": "abc"}]} for i in range(2)]
+    write_rows(Path("bare.jsonl"), asked)
+    write_rows(Path("q.jsonl"), [{**row, "reference_answers": {"one": "abc", "two": "ab"}} for row in asked])
     pair = {"question": "q", "baseline": "It is.", "method": "It was."}
     write_rows(Path("pairs.jsonl"), [{**pair, "reference": reference} for reference in ("", *"rrr")])
     for name, text in (("r.txt", REFERENCE), ("a.txt", ANSWERS[0] + "\n"), ("empty.txt", " \n")):

@@ -198,13 +198,11 @@ def test_bad_inputs_are_named_others_go_on(tmp_path, capsys):
     ({"topics": "nowhere.jsonl"}, "topics: no such file nowhere.jsonl"),
     ({"corpus": ["nowhere"]}, "corpus: no such file or folder nowhere"),
     ({"engine": None}, "matching, answers.0"),
-    ({"engine": "gpt:4"}, "expected KIND:MODEL"),
     ({"answers": []}, "answers: "),
     ({"annotator_options": {"prompt": "plain"}}, "annotator_options: for generative"),
     ({"annotator": "generative:openai:m", "annotator_options": {"window": "wide"}}, "expected one of sentence"),
     ({"annotator": "embeded"}, "annotator 'embeded': expected embedded"),
     ({"annotator": "ensemble:generative:openai:m+embedded"}, "error: annotator: annotator 'ensemble:"),
-    ({"questions": {"per_topics": 3}}, "did you mean 'questions.per_topic'"),
 ])  # fmt: skip
 def test_wrong_recipe_is_refused_before_asking(tmp_path, monkeypatch, capsys, options, message):
     monkeypatch.setattr(annotators, "load_annotator", load_annotator)

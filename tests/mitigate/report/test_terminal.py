@@ -26,14 +26,6 @@ def folded(*records: dict[str, Any]) -> str:
     return " ".join(printed(*records).split())
 
 
-def test_label_probability_evidence_and_correction_are_shown() -> None:
-    text = folded(annotated(REFERENCE, ANSWER, id="tower", question="How high?"))  # the rest is in the golden outputs
-    evidence = "evidence “The tower is 330 metres high.” (0–29 of 49) correction “300” → “330”"
-    why = "why: The answer says “300”, the source “330”. (or unverifiable 0 %)"
-    assert f"✗ contradictory 100 % The tower is 300 metres high. {why} {evidence}" in text
-    assert "rejected lines 2" in text
-
-
 def test_differing_words_of_the_evidence_are_bold() -> None:
     source, claim = "The tower  is, all in\nall, 330 metres high.", "The tower is 300 metres high."
     fragments = [{"start": 0, "end": len(source), "text": source}]
