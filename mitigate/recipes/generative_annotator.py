@@ -1,4 +1,4 @@
-"""Task `generative-annotator`: fine-tune a language model to write annotations in tags (docs/annotators.md).
+"""Task `generative-annotator`: fine-tune a language model to write annotations (docs/annotators.md).
 
 Source: ANAH (ACL 2024), C.1: 1 epoch, batch 2, learning rate 4e-5, AdamW, linear schedule, 16k tokens; each sentence a
 sample, other tasks mixed in, prompts in several wordings. The loop is TRL's SFTTrainer with the loss on replies only.
@@ -100,6 +100,8 @@ def run(options: Options, folder: RunFolder) -> None:
     files = " ".join(str(folder / f"{name}.jsonl") for name in splits if name not in ("train", "test"))
     name = f"generative:transformers:{folder / ANNOTATOR}"
     print(f"# judge it: mitigate evaluate --annotator {name} --input {files}")
+    asked = f"--protocol {options.protocol} --prompt {options.prompts[0]} --window {options.window}"
+    print(f"# served elsewhere, it is asked as it was trained only with {asked}")
 
 
 def train(options: Settings, folder: RunFolder, to_train: Rows, to_watch: Rows) -> dict[str, Any]:
@@ -113,7 +115,7 @@ def train(options: Settings, folder: RunFolder, to_train: Rows, to_watch: Rows) 
     watched_rows, _ = in_form(build_samples(options, to_watch, tasks=False), tokenizer, training.max_tokens)
     counts = Counter(sample["task"] for sample in samples)
     lost = len(to_train) - sum(s["task"] == "annotation" and len(s["prompt"]) == 1 for s in samples)
-    print(f"# {len(rows)} samples ({dict(counts)}), {long} too long and left out", flush=True)
+    print(f"# {len(rows)} samples ({dict(counts)}), {long} too long, or turns of one that is, and left out", flush=True)
     print(f"# left out: {lost} sentences labelled in two ways only, or supported without a fragment that shows it")
     if not rows:
         raise UsageError("data: no training sample is left; see what was left out above")
@@ -160,11 +162,18 @@ def build_samples(options: Settings, rows: Rows, *, tasks: bool = True) -> Rows:
 
 
 def in_form(samples: Rows, tokenizer: Any, max_tokens: int) -> tuple[Rows, int]:
-    """Rows for SFTTrainer of at most ``max_tokens`` with the chat template, and how many samples are longer."""
-    rows = []
-    for sample in samples:
+    """Rows for SFTTrainer of at most ``max_tokens`` with the chat template, and how many samples are left out.
+
+    The turns of an annotation stay together: where a later one is too long, its first alone would teach that documents
+    have no evidence.
+    """
+    rows, place, long = [], [], set()
+    for number, sample in enumerate(samples):
         row = {key: sample[key] for key in ("prompt", "completion")}
+        place.append(row["prompt"][0]["content"] if sample["task"] == "annotation" else number)
         text = tokenizer.apply_chat_template([*row["prompt"], *row["completion"]], tokenize=False)
-        if len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]) <= max_tokens:
-            rows.append(row)
-    return rows, len(samples) - len(rows)
+        if len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]) > max_tokens:
+            long.add(place[-1])
+        rows.append(row)
+    kept = [row for row, at in zip(rows, place, strict=True) if at not in long]
+    return kept, len(samples) - len(kept)

@@ -89,7 +89,31 @@ def test_three_turns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert settings["protocol"] == "three-turn"
     samples = [row for row in run.rows("samples.jsonl") if row["task"] == "annotation"]
     assert {len(row["prompt"]) for row in samples} == {1, 3, 5}
-    assert "# left out: 0 sentences" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "# left out: 0 sentences" in printed
+    assert "only with --protocol three-turn --prompt brief --window sentence" in printed
+
+
+def test_turns_of_a_sentence_are_left_out_together() -> None:
+    def sample(kind: str, *said: str) -> dict[str, Any]:
+        chat = [{"role": "user", "content": text} for text in said]
+        return {"task": kind, "prompt": chat[:-1], "completion": chat[-1:]}
+
+    class Words:
+        """A tokenizer by blanks."""
+
+        def apply_chat_template(self, chat: list[dict[str, str]], tokenize: bool) -> str:
+            return " ".join(message["content"] for message in chat)
+
+        def __call__(self, text: str, **_: Any) -> dict[str, list[str]]:
+            return {"input_ids": text.split()}
+
+    short = [sample("annotation", "b", "yes"), sample("annotation", "b", "yes", "c", "no")]
+    long = [sample("annotation", "a", "yes"), sample("annotation", "a", "yes", "what", "much too long for it")]
+    talk = [sample("dialogue", "a", "yes"), sample("dialogue", "a", "yes", "what", "much too long for it")]
+    rows, left_out = task.in_form([*long, *short, *talk], Words(), 5)
+    assert rows == [{key: s[key] for key in ("prompt", "completion")} for s in (*short, talk[0])]
+    assert left_out == 3
 
 
 def test_wrong_recipes_stop_before_anything_loads(tmp_path):
