@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, Field, PositiveInt, ValidationError
+from pydantic import BaseModel, Field, PositiveInt
 
 from annotators.base import Annotator, Sentence
 from annotators.records import LABELS, Fragment, SentenceAnnotation, Span, Status
@@ -26,7 +26,7 @@ from annotators.retrieval import Window, index_references, second_pass, select
 from annotators.text.language import MIN_WORDS, OTHERS, language_of
 from annotators.text.normalise import clean, clean_text, original_span
 from annotators.text.words import holding, words_of
-from annotators.verifier.causal import snapshot
+from annotators.verifier.causal import read_saved, snapshot
 from engines.packaged import NotHereError
 
 if TYPE_CHECKING:
@@ -121,17 +121,7 @@ class DiscriminativeAnnotator(Annotator):
         from annotators.verifier.model import Verifier, WeightsError
 
         folder = SHIPPED.get(name) or _folder_of(name)
-        path = folder / "annotator.json"
-        try:
-            saved = Saved.model_validate_json(path.read_bytes())
-        except ValidationError as error:
-            first = error.errors()[0]
-            field = first["loc"][0] if first["loc"] else "an annotator"
-            got = "none" if first["type"] == "missing" else f"{first['input']!r:.60}"
-            raise ValueError(
-                f"{path}: expected {field} ({first['msg']}), got {got}; copy or train it again with `mitigate train "
-                "annotators/embedded`"
-            ) from error
+        saved = read_saved(folder / "annotator.json", Saved)
         try:
             weights = load_file(folder / "verifier.safetensors")
         except (SafetensorError, OSError) as error:
