@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, Field, PositiveInt, ValidationError
+from pydantic import BaseModel, Field, PositiveInt
 
 from annotators.base import Annotator, Sentence
 from annotators.records import LABELS, Fragment, SentenceAnnotation, Span, Status
@@ -26,7 +26,7 @@ from annotators.retrieval import Window, index_references, second_pass, select
 from annotators.text.language import MIN_WORDS, OTHERS, language_of
 from annotators.text.normalise import clean, clean_text, original_span
 from annotators.text.words import holding, words_of
-from annotators.verifier.causal import snapshot
+from annotators.verifier.causal import read_saved, snapshot
 from engines.packaged import NotHereError
 
 if TYPE_CHECKING:
@@ -50,16 +50,19 @@ MAX_FRAGMENTS, FIRST_GAIN, NEXT_GAIN = 3, 0.25, 0.12
 
 
 class Saved(BaseModel, strict=True):
-    """What annotator.json says, beside which version wrote it."""
+    """What annotator.json says."""
 
+    kind: Literal["verifier"]
+    version: Literal[1]  # VERSION
     base: str
     layers: PositiveInt | None
     lora: PositiveInt | None
     languages: list[str] | None = Field(min_length=1)
     evidence_tokens: int = Field(ge=1, le=FURTHER_TOKENS)
+    labels: tuple[Literal["supported"], Literal["contradictory"], Literal["unverifiable"], Literal["no_fact"]]
 
 
-SETTINGS = tuple(Saved.model_fields)
+SETTINGS = ("base", "layers", "lora", "languages", "evidence_tokens")
 
 
 @dataclass(frozen=True)
@@ -118,36 +121,13 @@ class DiscriminativeAnnotator(Annotator):
         from annotators.verifier.model import Verifier, WeightsError
 
         folder = SHIPPED.get(name) or _folder_of(name)
-        path = folder / "annotator.json"
-        try:
-            config = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"{path}: expected JSON: {error}") from error
-        made_for = {"kind": "verifier", "version": VERSION, "labels": list(LABELS)}
-        for key, value in made_for.items():
-            found = config.get(key) if isinstance(config, dict) else None
-            if found != value:
-                raise ValueError(
-                    f"{path}: expected {key} to be {value!r}, got {str(found)[:60]!r}; train it again with `mitigate "
-                    "train annotators/embedded`"
-                )
-        try:
-            Saved.model_validate(config)
-        except ValidationError as error:
-            first = error.errors()[0]
-            field = first["loc"][0]
-            wrong = f"{', '.join(SETTINGS)}, got no {field}"
-            if field in config:
-                wrong = f"{field} ({first['msg']}), got {config[field]!r:.60}"
-            raise ValueError(f"{path}: expected {wrong}; copy or train it again") from error
+        saved = read_saved(folder / "annotator.json", Saved)
         try:
             weights = load_file(folder / "verifier.safetensors")
         except (SafetensorError, OSError) as error:
             raise _damaged(folder, error) from error
         try:
-            verifier = Verifier(
-                config["base"], weights, layers=config["layers"], lora=config["lora"], device=device, dtype=dtype
-            )
+            verifier = Verifier(saved.base, weights, layers=saved.layers, lora=saved.lora, device=device, dtype=dtype)
         except NotHereError as error:
             if name != "embedded":
                 raise
@@ -155,7 +135,7 @@ class DiscriminativeAnnotator(Annotator):
             return cls.from_pretrained("embedded-fast", device=device, dtype=dtype)
         except WeightsError as error:
             raise _damaged(folder, error) from error
-        made = cls(verifier, name=name, languages=config["languages"], evidence_tokens=config["evidence_tokens"])
+        made = cls(verifier, name=name, languages=saved.languages, evidence_tokens=saved.evidence_tokens)
         return made.calibrated_by(folder, strictly=True)
 
     def save_pretrained(self, folder: str | Path) -> None:

@@ -23,9 +23,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
+from pydantic import BaseModel, PositiveInt, ValidationError
 
 from annotators.base import Annotator, Sentence
 from annotators.evaluation.metrics import four_way
@@ -83,9 +84,10 @@ class CausalAnnotator(Annotator):
         has_half = where.startswith("cuda") or (where == "cpu" and cpu_has_bfloat16())
         half = dtype == "bfloat16" or (dtype == "auto" and has_half)
         folder = _local_folder(name)
-        languages, max_tokens = _read_settings(folder)
+        settings = folder / "annotator.json"
+        saved = read_saved(settings, Saved) if settings.is_file() else Saved()  # a checkpoint of another maker
         model: Any = load_classifier(str(folder), dtype=torch.bfloat16 if half else torch.float32)
-        made = cls(model.to(where), load_tokenizer(str(folder)), name=name, languages=languages, max_tokens=max_tokens)
+        made = cls(model.to(where), load_tokenizer(str(folder)), name=name, **saved.model_dump())
         return made.calibrated_by(folder)
 
     def save_pretrained(self, folder: str | Path) -> None:
@@ -226,16 +228,25 @@ def write_settings(folder: Path, languages: Sequence[str] | None, max_tokens: in
     (folder / "annotator.json").write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
 
 
-def _read_settings(folder: Path) -> tuple[list[str] | None, int]:
-    """Languages and longest row of annotator.json; None and MAX_TOKENS for a checkpoint of another maker."""
-    path = folder / "annotator.json"
-    found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    languages, tokens = found.get("languages"), found.get("max_tokens")
-    if not (languages is None or (isinstance(languages, list) and all(isinstance(c, str) for c in languages))):
-        raise ValueError(f"{path}: expected languages to be a list of codes or null, got {languages!r}")
-    if not (tokens is None or (isinstance(tokens, int) and tokens > 0)):
-        raise ValueError(f"{path}: expected max_tokens to be a whole number above 0, got {tokens!r}")
-    return languages, tokens or MAX_TOKENS
+class Saved(BaseModel, strict=True):
+    """What annotator.json says beside its kind."""
+
+    languages: list[str] | None = None
+    max_tokens: PositiveInt = MAX_TOKENS
+
+
+Settings = TypeVar("Settings", bound=BaseModel)
+
+
+def read_saved(path: Path, kind: type[Settings]) -> Settings:
+    """The settings in annotator.json; ValueError names the first field that is missing or wrong."""
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = first["loc"][0] if first["loc"] else "an annotator"
+        got = "none" if first["type"] == "missing" else f"{first['input']!r:.60}"
+        raise ValueError(f"{path}: expected {field} ({first['msg']}), got {got}; copy or train it again") from error
 
 
 # --- rows: question, reference and answer as token ids, and where sentences end -----------------------------

@@ -189,6 +189,9 @@ def test_saved_and_loaded_is_the_same(kind: str, tmp_path: Path) -> None:
     assert (again.languages, again.max_tokens) == (("en", "zh"), 300)
     np.testing.assert_allclose(scores_of(again.annotate(**RECORD)), scores_of(judge.annotate(**RECORD)), atol=1e-6)
     assert {p.suffix for p in (tmp_path / "a").iterdir()} <= {".safetensors", ".json", ".jinja"}
+    (tmp_path / "a" / "annotator.json").write_text('{"kind": "causal", "languages": "en"}')
+    with pytest.raises(ValueError, match=r"annotator\.json: expected languages \(Input.*\), got 'en'; copy or train"):
+        load_annotator(str(tmp_path / "a"))
     with torch.no_grad():
         judge.model.score.bias[0] += 1e-3
     changed = causal.CausalAnnotator(judge.model, judge.tokenizer, languages=["en", "zh"], max_tokens=300)
