@@ -42,6 +42,9 @@ def test_figures_by_hand() -> None:
     assert means["balanced_accuracy"]["n_sources"] == 2
     assert means["accuracy"]["value"] == pytest.approx(3 / 6)
     assert means["accuracy"]["n_sources"] == 1
+    intervals = overall["intervals"]  # of accuracy the same, since the second source has none
+    assert means["accuracy"]["interval"] == tuple(intervals["accuracy"])
+    assert means["balanced_accuracy"]["interval"] != tuple(intervals["balanced_accuracy"])
     assert result["statuses"] == {"checked": 8, "too_long": 1}
     assert set(result["languages"]) == {"en", "de"}
     assert result["languages"]["de"]["n"] == 1  # `language` goes before `lang`
