@@ -184,7 +184,7 @@ def test_fingerprint_tells_settings_apart(tiny: DiscriminativeAnnotator, base: s
 def test_wrong_names_and_folders(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="empty name"):
         load_annotator(" ")
-    with pytest.raises(OSError, match=r"no annotator\.json|expected a folder with annotator\.json"):
+    with pytest.raises(OSError, match=r"expected embedded, .* with annotator\.json, found none there"):
         load_annotator(str(tmp_path))
     for name in ("nobody/nothing-here", "no such thing"):
         with pytest.raises(OSError, match="no such folder"):
