@@ -26,7 +26,7 @@ from annotators.retrieval import Window, index_references, second_pass, select
 from annotators.text.language import MIN_WORDS, OTHERS, language_of
 from annotators.text.normalise import clean, clean_text, original_span
 from annotators.text.words import holding, words_of
-from annotators.verifier.causal import read_saved, snapshot
+from annotators.verifier.causal import folder_of, read_saved
 from engines.packaged import NotHereError
 
 if TYPE_CHECKING:
@@ -120,7 +120,8 @@ class DiscriminativeAnnotator(Annotator):
 
         from annotators.verifier.model import Verifier, WeightsError
 
-        folder = SHIPPED.get(name) or _folder_of(name)
+        wanted = f"{', '.join(SHIPPED)}, or a folder or hub id with annotator.json"
+        folder = SHIPPED.get(name) or folder_of(name, wanted, lambda place: (place / "annotator.json").is_file())
         saved = read_saved(folder / "annotator.json", Saved)
         try:
             weights = load_file(folder / "verifier.safetensors")
@@ -293,19 +294,3 @@ def fragments_of(sentence: str, window: Window) -> tuple[Fragment, ...]:
 
 def _damaged(folder: Path, error: Exception) -> ValueError:
     return ValueError(f"{folder}: expected a whole verifier.safetensors: {error}; copy or train it again")
-
-
-def _folder_of(name: str) -> Path:
-    """The local folder of an annotator: a path, or a snapshot of a hub id."""
-    if (Path(name) / "annotator.json").is_file():
-        return Path(name)
-    if Path(name).exists():
-        raise OSError(f"annotator {name!r}: expected a folder with annotator.json, found none there")
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
-        raise OSError(
-            f"annotator {name!r}: expected {', '.join(SHIPPED)}, a folder or a hub id (OWNER/NAME); no such folder"
-        )
-    folder = snapshot(name, ["*.json", "*.safetensors"], f"{', '.join(SHIPPED)}, a folder or a hub id")
-    if not (folder / "annotator.json").is_file():
-        raise OSError(f"annotator {name!r}: the repository on the hub holds no annotator.json")
-    return folder

@@ -83,7 +83,8 @@ class CausalAnnotator(Annotator):
         where = device or ("cuda" if torch.cuda.is_available() else "cpu")
         has_half = where.startswith("cuda") or (where == "cpu" and cpu_has_bfloat16())
         half = dtype == "bfloat16" or (dtype == "auto" and has_half)
-        folder = _local_folder(name)
+        wanted = "a folder or hub id of a token or sequence classifier (config.json names its architecture)"
+        folder = folder_of(name, wanted, _is_classifier)
         settings = folder / "annotator.json"
         saved = read_saved(settings, Saved) if settings.is_file() else Saved()  # a checkpoint of another maker
         model: Any = load_classifier(str(folder), dtype=torch.bfloat16 if half else torch.float32)
@@ -198,28 +199,20 @@ def _is_classifier(folder: Path) -> bool:
     )
 
 
-def _local_folder(name: str) -> Path:
-    """The folder of a classifier: a path, or a snapshot of a hub id (safetensors and JSON only)."""
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        if not _is_classifier(folder):
-            raise OSError(
-                f"annotator {name!r}: expected a token or sequence classifier (config.json names its architecture), "
-                "found none there"
-            )
-        return folder
-    return snapshot(name, ["*.json", "*.safetensors", "*.model", "*.txt"], "a folder or a hub id")
-
-
-def snapshot(name: str, patterns: list[str], expected: str) -> Path:
-    """The files of a hub id that match the patterns; OSError says what was ``expected`` where there is none."""
+def folder_of(name: str, expected: str, holds: Callable[[Path], bool]) -> Path:
+    """The folder of a path or a hub id, which brings no code; OSError says what was ``expected`` and is not there."""
     from huggingface_hub import snapshot_download
 
-    try:
-        return Path(snapshot_download(name, allow_patterns=patterns))
-    except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        raise OSError(f"annotator {name!r}: expected {expected}; no such folder, and the hub says: {reason}") from error
+    folder = Path(name).expanduser()
+    if not folder.exists():
+        try:
+            folder = Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.model", "*.txt"]))
+        except Exception as error:
+            why = f"no such folder, and the hub says: {' '.join(str(error).split())[:200]}"
+            raise OSError(f"annotator {name!r}: expected {expected}; {why}") from error
+    if not holds(folder):
+        raise OSError(f"annotator {name!r}: expected {expected}, found none there")
+    return folder
 
 
 def write_settings(folder: Path, languages: Sequence[str] | None, max_tokens: int) -> None:

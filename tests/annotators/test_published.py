@@ -307,21 +307,18 @@ def test_calibration_moves_labels_and_spans(tmp_path: Path) -> None:
         assert (after.label, after.spans) == ("supported", None)
 
 
-def test_fingerprint_is_of_the_checkpoint(tmp_path: Path) -> None:
-    save(tmp_path / "a", "bert", "SequenceClassification", id2label=NLI)
+def test_fingerprint_is_of_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, _ = save(tmp_path / "a", "bert", "SequenceClassification", id2label=NLI)
     shutil.copytree(tmp_path / "a", tmp_path / "b")  # keeps the files' times
     first, moved = (load_annotator(f"nli:{tmp_path / name}").fingerprint for name in "ab")
     assert first == moved
-    config = json.loads((tmp_path / "b" / "config.json").read_text())
-    (tmp_path / "b" / "config.json").write_text(json.dumps({**config, "note": "changed"}))
+    model.config.update({"note": "changed"})
+    model.config.save_pretrained(tmp_path / "b")
     assert load_annotator(f"nli:{tmp_path / 'b'}").fingerprint != first
-
-
-def test_hub_id_is_its_commit_in_any_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
+    found = []  # a hub id is its commit, in any cache
     for n, commit in enumerate(("aaa", "aaa", "bbb")):
         place = tmp_path / str(n) / "models--owner--name"
-        save(place / "snapshots" / commit, "bert", "SequenceClassification", id2label=NLI)
+        shutil.copytree(tmp_path / "a", place / "snapshots" / commit, copy_function=shutil.copyfile)
         (place / "refs").mkdir()
         (place / "refs" / "main").write_text(commit)
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / str(n)))

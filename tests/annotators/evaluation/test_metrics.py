@@ -221,6 +221,8 @@ def test_paired_difference_sees_what_two_intervals_hide() -> None:
     assert result["low"] == pytest.approx(-0.02 - 1.96 * 0.0044, abs=0.003)
     assert result["high"] == pytest.approx(-0.02 + 1.96 * 0.0044, abs=0.003)
     assert result["share_above_0"] == 0.0
+    assert paired_difference(mean(a), mean(a), list(range(1000)))["share_above_0"] == 0  # equal is not above
+    assert paired_difference(mean(a), mean(b), ["one"] * 1000)["low"] is None
     nothing = paired_difference(lambda _: None, mean(b), list(range(1000)))
     assert nothing == {"difference": None, "low": None, "high": None, "share_above_0": None}
 

@@ -88,14 +88,6 @@ def test_shuffled_batch_equals_single(tiny: DiscriminativeAnnotator, records: li
             assert all(s.start <= m.start < m.end <= s.end for m in s.spans or ())
 
 
-def test_predict_judges_the_sentence_as_given(tiny: DiscriminativeAnnotator) -> None:
-    text = "It was built in 1870. It stands 27 metres high."  # two sentences, judged as one
-    (judged,) = tiny.predict([{"reference": REFERENCE, "sentence": text, "lang": "en"}])
-    assert (judged.text, judged.start, judged.end) == (text, 0, len(text))
-    assert tiny.predict([]) == []
-    assert tiny.annotate_batch([]) == []
-
-
 def test_unverifiable_sentences_get_the_best_window(base: str) -> None:
     torch.manual_seed(5)
     verifier = Verifier(base, dtype="float32")
@@ -169,8 +161,12 @@ def test_save_and_load(tmp_path: Path, tiny: DiscriminativeAnnotator) -> None:
     tiny.save_pretrained(tmp_path / "mine")
     again = load_annotator(str(tmp_path / "mine"), dtype="float32")
     assert again.fingerprint == tiny.fingerprint
-    sentence = {"reference": REFERENCE, "sentence": "It stands 27 metres high."}
-    assert again.predict([sentence]) == tiny.predict([sentence])
+    text = "It was built in 1870. It stands 27 metres high."  # two sentences, judged as one
+    sentence = {"reference": REFERENCE, "sentence": text, "lang": "en"}
+    (judged,) = again.predict([sentence])
+    assert (judged.text, judged.start, judged.end) == (text, 0, len(text))
+    assert [judged] == tiny.predict([sentence])
+    assert again.predict([]) == again.annotate_batch([]) == []
     assert sorted(p.name for p in (tmp_path / "mine").iterdir()) == ["annotator.json", "verifier.safetensors"]
 
 
@@ -188,7 +184,7 @@ def test_fingerprint_tells_settings_apart(tiny: DiscriminativeAnnotator, base: s
 def test_wrong_names_and_folders(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="empty name"):
         load_annotator(" ")
-    with pytest.raises(OSError, match=r"no annotator\.json|expected a folder with annotator\.json"):
+    with pytest.raises(OSError, match=r"expected embedded, .* with annotator\.json, found none there"):
         load_annotator(str(tmp_path))
     for name in ("nobody/nothing-here", "no such thing"):
         with pytest.raises(OSError, match="no such folder"):
@@ -283,7 +279,13 @@ def test_shipped_files_belong_together(name: str, shipped: dict[str, Path]) -> N
     weights = digest_of(load_file(shipped[name] / "verifier.safetensors"))
     bases = {"embedded": "smollm2", "embedded-fast": "minilm", "embedded-zh": "e5-small"}
     assert config["base"] == f"packaged:{bases[name]}"
-    assert fingerprint_of(config, config["base"], weights) == Calibration.load(shipped[name] / FILE).annotator
+    fingerprint = fingerprint_of(config, config["base"], weights)
+    assert fingerprint == Calibration.load(shipped[name] / FILE).annotator
+    page = Path(__file__).parents[3] / "docs" / "results" / "annotator.md"
+    assert f"fingerprint {fingerprint}" in page.read_text(encoding="utf-8")
+    files = [path for folder in shipped.values() for path in folder.iterdir()]
+    assert {path.suffix for path in files} == {".json", ".md", ".safetensors"}
+    assert sum(path.stat().st_size for path in files) < 50_000_000
 
 
 AS_SHIPPED = (
@@ -314,14 +316,3 @@ def test_shipped_weights_judge_as_before(shipped, monkeypatch, name, base, finge
         (judged,) = annotator.predict([{"reference": reference, "sentence": text}])
         assert judged.label == label
         assert [judged.scores[name] for name in LABELS] == pytest.approx(scores, abs=0.01)
-
-
-def test_shipped_weights_are_small_and_measured() -> None:
-    page = Path(__file__).parents[3] / "docs" / "results" / "annotator.md"
-    folders = list(SHIPPED["embedded-fast"].parent.glob("embedded*"))
-    assert {p.suffix for folder in folders for p in folder.iterdir()} == {".json", ".md", ".safetensors"}
-    assert sum(p.stat().st_size for folder in folders for p in folder.iterdir()) < 50_000_000
-    text = page.read_text(encoding="utf-8")
-    for folder in folders:
-        fingerprint = json.loads((folder / "operating.json").read_text(encoding="utf-8"))["annotator"]
-        assert f"fingerprint {fingerprint}" in text
