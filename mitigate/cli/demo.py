@@ -46,10 +46,8 @@ def run(args: argparse.Namespace) -> int:
     people = _people(args.auth)
     names = args.annotator or ["embedded"]
     calibration = calibration_option(args, names[0])
-    try:
+    with usage("demo needs more packages, pip install 'hallucination-toolkit[demo]': ", ImportError):
         import gradio  # noqa: F401
-    except ImportError as error:
-        raise UsageError(f"demo needs more packages: pip install 'hallucination-toolkit[demo]' ({error})") from error
     from mitigate.demo.limits import Limits, Refusal
     from mitigate.demo.page import LOOPBACK, build, launch
     from mitigate.demo.service import SMOLLM2, Service, Shelf

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from mitigate.cli.options import Subparsers, add_command
-from mitigate.io import UsageError, usage
+from mitigate.io import usage
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -30,13 +30,11 @@ def run(words: Sequence[str]) -> int:
     """Train as the options say; returns the exit code."""
     from unittest import mock
 
-    try:
+    with usage("grpo needs TRL, pip install 'hallucination-toolkit[trl]': ", ImportError):
         import trl
         from trl.scripts import grpo
 
         from mitigate.rl.grpo import SentenceGRPOTrainer
-    except ImportError as error:
-        raise UsageError(f"grpo needs TRL: pip install 'hallucination-toolkit[trl]' ({error})") from error
     from mitigate.rl.credit import Credit
 
     kinds: Any = (grpo.GRPOScriptArguments, trl.GRPOConfig, trl.ModelConfig, trl.DatasetMixtureConfig, Credit)

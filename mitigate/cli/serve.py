@@ -49,13 +49,11 @@ def run(args: argparse.Namespace) -> int:
         check_base_url(args.upstream, "--upstream")
     check_engine(args)
     options = calibration_option(args, args.annotator)
-    try:
+    with usage("serve needs more packages, pip install 'hallucination-toolkit[serve]': ", ImportError):
         import uvicorn
 
         from mitigate.inference.correct import with_engine
         from mitigate.inference.serve import LOOPBACK, Proxy
-    except ImportError as error:
-        raise UsageError(f"serve needs more packages: pip install 'hallucination-toolkit[serve]' ({error})") from error
     token = os.environ.get(TOKEN) or None
     if args.host not in LOOPBACK and token is None:
         raise UsageError(

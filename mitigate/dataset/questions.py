@@ -107,19 +107,12 @@ def keep_answerable(topics: Sequence[Record], llm: LLM, *, characters: int) -> l
     for n, result in enumerate(llm.ask(chats)):
         verdicts = parse_verdicts(text_of(result), len(topics[n]["distinct"]))
         objective |= {(n, place): verdict for place, verdict in enumerate(verdicts)}
+    asked = {(n, p): (topics[n]["language"], topics[n]["distinct"][p]) for n, p in objective}
+    alone = {key: prompts.judge_objective(language, [question]) for key, (language, question) in asked.items()}
+    fill_verdicts(llm, objective, alone)
     heads = [head_of(topic["reference"], characters) for topic in topics]
-
-    def ask_objective(key: tuple[int, int]) -> prompts.Messages:
-        topic = topics[key[0]]
-        return prompts.judge_objective(topic["language"], [topic["distinct"][key[1]]])
-
-    def ask_answerable(key: tuple[int, int]) -> prompts.Messages:
-        topic = topics[key[0]]
-        return prompts.judge_answerable(topic["language"], topic["distinct"][key[1]], heads[key[0]])
-
-    fill_verdicts(llm, objective, ask_objective)
     answerable: dict[tuple[int, int], bool | None] = {key: None for key, yes in objective.items() if yes}
-    fill_verdicts(llm, answerable, ask_answerable)
+    fill_verdicts(llm, answerable, {key: prompts.judge_answerable(*asked[key], heads[key[0]]) for key in answerable})
     rows = []
     for n, topic in enumerate(topics):
         found = [

@@ -242,7 +242,7 @@ def judge(topics: Sequence[Record], texts: Mapping[str, str], llm: LLM | None) -
         heads = {n: (c["title"], head_of(texts[c["document"]], HEAD)) for n, c in candidates.items()}
         chats = {n: prompts.judge_document(topics[n], *head) for n, head in heads.items()}
         verdicts: dict[int, bool | None] = dict.fromkeys(candidates)
-        fill_verdicts(llm, verdicts, chats.__getitem__)  # type: ignore[arg-type]
+        fill_verdicts(llm, verdicts, chats)  # type: ignore[arg-type]
         for n, verdict in verdicts.items():
             word = {True: "yes", False: "no", None: "unclear"}[verdict]
             judged[n].append({"document": candidates[n]["document"], "verdict": word})

@@ -7,7 +7,7 @@ that it did say kept; a single question that it can't answer stops nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -134,11 +134,11 @@ class LLM:
         return results
 
 
-def fill_verdicts(llm: LLM, verdicts: dict[Key, bool | None], chat: Callable[[Key], Messages]) -> None:
+def fill_verdicts(llm: LLM, verdicts: dict[Key, bool | None], chats: Mapping[Key, Messages]) -> None:
     """Ask one by one for the verdicts that are None, at most ``TURNS`` times."""
     for turn in range(TURNS):
         open_ = [key for key, verdict in verdicts.items() if verdict is None]
-        for key, result in zip(open_, llm.ask([chat(key) for key in open_], turn), strict=True):
+        for key, result in zip(open_, llm.ask([chats[key] for key in open_], turn), strict=True):
             reply = text_of(result)
             (verdict,) = parse_verdicts(reply, 1)
             verdicts[key] = yes_or_no(reply) if verdict is None else verdict
