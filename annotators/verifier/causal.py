@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -205,6 +206,8 @@ def folder_of(name: str, expected: str, holds: Callable[[Path], bool]) -> Path:
 
     folder = Path(name).expanduser()
     if not folder.exists():
+        if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):  # a mistyped name is not looked for on the hub
+            raise OSError(f"annotator {name!r}: expected {expected} (OWNER/NAME); there is no such folder")
         try:
             folder = Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.model", "*.txt"]))
         except Exception as error:
