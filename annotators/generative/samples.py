@@ -36,6 +36,8 @@ def annotation_samples(
 ) -> list[Sample]:  # fmt: skip
     """One sample for each turn about a labelled sentence: what the annotator would ask, and the gold reply.
 
+    It has the ``label`` and the ``number`` of its row, which all turns about a sentence share.
+
     Where the window lacks a gold fragment, six times as much is shown, as in the annotator's second pass. Rows whose
     label is not one of the four are left out, and those whose verdict the annotator would not take without a fragment:
     supported ones, and in three turns contradictory ones. One of ``prompts`` is used as it is, document first; of
@@ -64,9 +66,8 @@ def annotation_samples(
         chat: list[Message] = []
         for turn, gold in enumerate(_replies(row, protocol, item.language)):
             chat.append(_user(template.fill(turn, order, inputs)))
-            samples.append(_sample("annotation", list(chat), gold))
+            samples.append(_sample("annotation", list(chat), gold) | {"number": n, "label": row["label"]})
             chat += samples[-1]["completion"]
-            inputs["points"] = gold
     return samples
 
 

@@ -1,9 +1,9 @@
-"""Task `generative-annotator`: fine-tune a language model to write annotations (docs/annotators.md).
+"""Task `generative-annotator`: fine-tune a language model to annotate, in tags or in three turns (docs/annotators.md).
 
 Source: ANAH (ACL 2024), C.1: 1 epoch, batch 2, learning rate 4e-5, AdamW, linear schedule, 16k tokens; each sentence a
 sample, other tasks mixed in, prompts in several wordings. The loop is TRL's SFTTrainer with the loss on replies only.
 The run folder gets the splits, samples, checkpoints, metrics.jsonl and `annotator/`: use it as
-`--annotator generative:transformers:DIR/annotator`, or serve it and name the server.
+`--annotator generative:transformers:DIR/annotator`, or serve it and name the server, with the options that are printed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from annotators.generative.prompts import Protocol, names_of
 from mitigate.io import UsageError
@@ -58,17 +58,17 @@ class Settings(Recipe):
     lora: Lora | None = None
     mix: Mix = Mix()
     dialogue: list[Path] = Field(default=[], description="JSON Lines in the form of Dolly, ShareGPT or messages")
+    protocol: Protocol = Field(default="tagged", description="tagged, or three-turn (ANAH-v2): a sample for each turn")
     prompts: list[str] = Field(
         default=["plain"], min_length=1, description="wordings; several are drawn from, in both orders of the fields"
     )
-    protocol: Protocol = Field(default="tagged", description="tagged, or three-turn (ANAH-v2): a sample for each turn")
     window: Literal["sentence", "whole"] = Field(default="sentence", description="what of the reference is shown")
     window_tokens: int | None = Field(default=None, ge=1)
 
     @field_validator("prompts")
     @classmethod
-    def _known(cls, names: list[str]) -> list[str]:
-        known = names_of("tagged", "en")
+    def _known(cls, names: list[str], info: ValidationInfo) -> list[str]:
+        known = names_of(info.data.get("protocol", "tagged"), "en")
         if unknown := sorted(set(names) - set(known)):
             raise ValueError(f"expected some of {', '.join(known)}, got {', '.join(unknown)}")
         if len(set(names)) == len(known):
@@ -100,8 +100,13 @@ def run(options: Options, folder: RunFolder) -> None:
     files = " ".join(str(folder / f"{name}.jsonl") for name in splits if name not in ("train", "test"))
     name = f"generative:transformers:{folder / ANNOTATOR}"
     print(f"# judge it: mitigate evaluate --annotator {name} --input {files}")
-    asked = f"--protocol {options.protocol} --prompt {options.prompts[0]} --window {options.window}"
-    print(f"# served elsewhere, it is asked as it was trained only with {asked}")
+    print(f"# a server does not know how it was trained; give {as_served(options)}")
+
+
+def as_served(options: Settings) -> str:
+    """The options that a served annotator must be given, to be asked as it was trained."""
+    said = f"--protocol {options.protocol} --prompt {options.prompts[0]} --window {options.window}"
+    return said if options.window_tokens is None else f"{said}, in Python also window_tokens={options.window_tokens}"
 
 
 def train(options: Settings, folder: RunFolder, to_train: Rows, to_watch: Rows) -> dict[str, Any]:
@@ -111,12 +116,14 @@ def train(options: Settings, folder: RunFolder, to_train: Rows, to_watch: Rows) 
     model, tokenizer = load_lm(options.base, training)
     if not tokenizer.chat_template:
         tokenizer.chat_template = TEMPLATE
-    rows, long = in_form(samples, tokenizer, training.max_tokens)
+    rows, too_long = in_form(samples, tokenizer, training.max_tokens)
     watched_rows, _ = in_form(build_samples(options, to_watch, tasks=False), tokenizer, training.max_tokens)
     counts = Counter(sample["task"] for sample in samples)
-    lost = len(to_train) - sum(s["task"] == "annotation" and len(s["prompt"]) == 1 for s in samples)
-    print(f"# {len(rows)} samples ({dict(counts)}), {long} too long, or turns of one that is, and left out", flush=True)
-    print(f"# left out: {lost} sentences labelled in two ways only, or supported without a fragment that shows it")
+    lost = len(to_train) - len({sample["number"] for sample in samples if "number" in sample})
+    print(f"# {len(rows)} of {len(samples)} samples ({dict(counts)})", flush=True)
+    print(f"# left out: {sum(too_long.values())} sentences or other tasks that are too long ({dict(too_long)})")
+    without = "supported" if options.protocol == "tagged" else "supported or contradictory"
+    print(f"# left out: {lost} sentences labelled in two ways only, or {without} without a fragment that shows it")
     if not rows:
         raise UsageError("data: no training sample is left; see what was left out above")
     folder.write_rows("samples.jsonl", samples[:50])
@@ -129,7 +136,8 @@ def train(options: Settings, folder: RunFolder, to_train: Rows, to_watch: Rows) 
     settings = {"kind": "generative", **as_trained}
     folder.write(f"{ANNOTATOR}/annotator.json", json.dumps(settings, indent=1) + "\n")
     return {
-        "samples": len(rows), "too_long": long, **{f"samples_{task}": n for task, n in sorted(counts.items())},
+        "samples": len(rows), "too_long": len(samples) - len(rows),
+        **{f"samples_{task}": n for task, n in sorted(counts.items())},
         **losses(folder),
         "eval_loss": next((row["eval_loss"] for row in reversed(folder.rows()) if "eval_loss" in row), None),
     }  # fmt: skip
@@ -161,19 +169,17 @@ def build_samples(options: Settings, rows: Rows, *, tasks: bool = True) -> Rows:
     return samples.mix(found, shares, seed)
 
 
-def in_form(samples: Rows, tokenizer: Any, max_tokens: int) -> tuple[Rows, int]:
-    """Rows for SFTTrainer of at most ``max_tokens`` with the chat template, and how many samples are left out.
+def in_form(samples: Rows, tokenizer: Any, max_tokens: int) -> tuple[Rows, Counter[str]]:
+    """Rows for SFTTrainer of at most ``max_tokens`` with the chat template, and how many sentences of each label, or
+    samples of another task, were left out.
 
-    The turns of an annotation stay together: where a later one is too long, its first alone would teach that documents
-    have no evidence.
+    A sentence whose last turn is too long loses all: its first turns alone would teach that there is no evidence.
     """
-    rows, place, long = [], [], set()
-    for number, sample in enumerate(samples):
-        row = {key: sample[key] for key in ("prompt", "completion")}
-        place.append(row["prompt"][0]["content"] if sample["task"] == "annotation" else number)
-        text = tokenizer.apply_chat_template([*row["prompt"], *row["completion"]], tokenize=False)
+    too_long: dict[int | str, str] = {}
+    groups = [sample.get("number", f"{sample['task']} {place}") for place, sample in enumerate(samples)]
+    for group, sample in zip(groups, samples, strict=True):
+        text = tokenizer.apply_chat_template([*sample["prompt"], *sample["completion"]], tokenize=False)
         if len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]) > max_tokens:
-            long.add(place[-1])
-        rows.append(row)
-    kept = [row for row, at in zip(rows, place, strict=True) if at not in long]
-    return kept, len(samples) - len(kept)
+            too_long[group] = sample.get("label", sample["task"])
+    kept = [sample for group, sample in zip(groups, samples, strict=True) if group not in too_long]
+    return [{key: sample[key] for key in ("prompt", "completion")} for sample in kept], Counter(too_long.values())

@@ -4,10 +4,11 @@
     round n   annotate every unlabelled answer `samples` times with the annotator of round n − 1, keep the sentences
               whose label enough samples share, and train the base anew on the labelled and the kept sentences
 
-Source: ANAH-v2 (NeurIPS 2024), an EM loop. Theirs annotates in three turns, keeps a sentence however the vote ends and
-adds answers, then topics, from round to round; ours writes tags, asks for a share of the votes, compares evidence by
-its place in the reference, and takes the same answers each round. Answers that stand in the parts that evaluate or
-watch the loss, to their questions, or about their documents, are left out; a document with one word changed is another.
+Source: ANAH-v2 (NeurIPS 2024), an EM loop. Theirs annotates in three turns (here `protocol: three-turn`), keeps a
+sentence however the vote ends and adds answers, then topics, from round to round; ours asks for a share of the votes,
+compares evidence by its place in the reference, and takes the same answers each round. Answers that stand in the parts
+that evaluate or watch the loss, to their questions, or about their documents, are left out; a document with one word
+changed is another.
 
 The run folder gets the splits, labelled.N.jsonl (the votes on each sentence, and what was kept) and round-N/, a run
 folder of `generative-annotator`. A killed run goes on with the answer or the step that it was at.
@@ -90,6 +91,7 @@ def run(options: Options, folder: RunFolder) -> int:
     files = " ".join(str(folder / f"{name}.jsonl") for name in splits if name not in ("train", "test"))
     first, last = (f"generative:transformers:{folder / f'round-{n}' / ANNOTATOR}" for n in (0, options.rounds))
     print(f"# what it gained: mitigate evaluate --compare {first} {last} --input {files}")
+    print(f"# a server does not know how it was trained; give {generative.as_served(options)}")
     return 3 if bad else 0
 
 

@@ -1,6 +1,7 @@
 """Training the generative annotator on a tiny decoder: the loss falls, weights move."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from annotators.evaluation.anah import flatten
 from annotators.generative.prompts import names_of
+from annotators.generative.protocols import Windows
+from annotators.generative.samples import annotation_samples
 from mitigate.io import UsageError
 from mitigate.recipes import generative_annotator as task
 from mitigate.recipes.config import load_recipe
@@ -89,31 +93,33 @@ def test_three_turns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert settings["protocol"] == "three-turn"
     samples = [row for row in run.rows("samples.jsonl") if row["task"] == "annotation"]
     assert {len(row["prompt"]) for row in samples} == {1, 3, 5}
-    printed = capsys.readouterr().out
-    assert "# left out: 0 sentences" in printed
-    assert "only with --protocol three-turn --prompt brief --window sentence" in printed
+    told = capsys.readouterr().out
+    assert "# left out: 0 sentences labelled in two ways only, or supported or contradictory without" in told
+    assert "give --protocol three-turn --prompt brief --window sentence\n" in told
+    shown = recipe(tmp_path, "window=whole", "window_tokens=9")
+    assert task.as_served(shown) == "--protocol tagged --prompt brief --window whole, in Python also window_tokens=9"
 
 
-def test_turns_of_a_sentence_are_left_out_together() -> None:
-    def sample(kind: str, *said: str) -> dict[str, Any]:
-        chat = [{"role": "user", "content": text} for text in said]
-        return {"task": kind, "prompt": chat[:-1], "completion": chat[-1:]}
-
-    class Words:
-        """A tokenizer by blanks."""
-
-        def apply_chat_template(self, chat: list[dict[str, str]], tokenize: bool) -> str:
-            return " ".join(message["content"] for message in chat)
-
-        def __call__(self, text: str, **_: Any) -> dict[str, list[str]]:
-            return {"input_ids": text.split()}
-
-    short = [sample("annotation", "b", "yes"), sample("annotation", "b", "yes", "c", "no")]
-    long = [sample("annotation", "a", "yes"), sample("annotation", "a", "yes", "what", "much too long for it")]
-    talk = [sample("dialogue", "a", "yes"), sample("dialogue", "a", "yes", "what", "much too long for it")]
-    rows, left_out = task.in_form([*long, *short, *talk], Words(), 5)
-    assert rows == [{key: s[key] for key in ("prompt", "completion")} for s in (*short, talk[0])]
-    assert left_out == 3
+def test_turns_of_a_sentence_stay_or_go_together() -> None:
+    """Else what is long in its last turn would teach only its first ones, up to "there is no evidence"."""
+    long = tokenizer()
+    long.chat_template = task.TEMPLATE
+    rows = flatten(made_topics(2))[0]
+    windows = Windows("whole", None, lambda: pytest.fail("a whole reference needs no embedder"))
+    samples = annotation_samples(rows, ["brief"], windows, protocol="three-turn")
+    other = {"task": "dialogue", "prompt": [{"role": "user", "content": "Hi " * 400}], "completion": []}
+    of_last = [len(long(text)["input_ids"]) for s in samples if len(s["prompt"]) == 5
+               for text in [long.apply_chat_template([*s["prompt"], *s["completion"]], tokenize=False)]]  # fmt: skip
+    limit = sorted(of_last)[len(of_last) // 2]
+    kept, too_long = task.in_form([*samples, other], long, limit)
+    assert kept[0].keys() == {"prompt", "completion"}
+    turns = Counter(sample["prompt"][0]["content"] for sample in kept)
+    want = Counter(sample["prompt"][0]["content"] for sample in samples)
+    assert 0 < len(turns) < len(want)
+    assert all(turns[first] == want[first] for first in turns)
+    gone = Counter(s["label"] for s in samples if len(s["prompt"]) == 1 and s["prompt"][0]["content"] not in turns)
+    assert too_long == gone | Counter(dialogue=1)
+    assert {"supported", "contradictory"} & gone.keys()
 
 
 def test_wrong_recipes_stop_before_anything_loads(tmp_path):
