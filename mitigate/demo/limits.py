@@ -173,7 +173,7 @@ class _Text(HTMLParser):
 _CHARSETS = re.compile(r"iso-8859|windows-|latin|koi8|gb|big5|shift_jis|euc-|utf-16", re.I)
 _WIDER = {"gb2312": "gb18030", "gbk": "gb18030", "iso-8859-1": "windows-1252"}  # what pages of these hold
 _META = re.compile(rb"<meta[^>]+charset=[\"']?(?!utf-16)([\w-]+)", re.I)  # readable ASCII is no UTF-16
-_UNSEEN = frozenset("script style head template noscript".split())
+_UNSEEN = frozenset("script style title template noscript".split())  # no head: its end may be left out
 _INLINE = frozenset("a abbr b bdi bdo cite code em i kbd mark q s small span strong sub sup u var wbr".split())
 
 

@@ -195,7 +195,7 @@ def pdf(text: bytes) -> bytes:
 def test_documents_become_text(tmp_path: Path) -> None:
     docx = pytest.importorskip("docx")
     limits, path = Limits(reference=100), tmp_path.joinpath
-    path("a.html").write_text("<head><title>no</title></head><p>One <b>two</b>.<script>no()</script><p>Three")
+    path("a.html").write_text("<head><title>no</title><p>One <b>two</b>.<script>no()</script><p>Three")
     assert read_document(path("a.html"), limits) == "One two.\nThree"
     for text, page, charset in (  # what is written as the first two is rarely what they are
         ("桥很旧，朱镕基", "<meta charset=gb2312><p>", "gbk"), ("It’s a café", "<meta charset=ISO-8859-1>", "cp1252"),
