@@ -180,6 +180,6 @@ def in_form(samples: Rows, tokenizer: Any, max_tokens: int) -> tuple[Rows, Count
     for group, sample in zip(groups, samples, strict=True):
         text = tokenizer.apply_chat_template([*sample["prompt"], *sample["completion"]], tokenize=False)
         if len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]) > max_tokens:
-            too_long[group] = sample.get("label", sample["task"])
+            too_long[group] = sample["label"] if "label" in sample else sample["task"]
     kept = [sample for group, sample in zip(groups, samples, strict=True) if group not in too_long]
     return [{key: sample[key] for key in ("prompt", "completion")} for sample in kept], Counter(too_long.values())
