@@ -79,6 +79,16 @@ class Verdict:
         return float(self.probabilities[0] / max(1.0 - self.probabilities[3], 1e-9))
 
 
+def stored(name: str) -> tuple[Path, Saved]:
+    """The folder of "embedded", …, a path or a hub id, and what its annotator.json says; loads no weights.
+
+    OSError where there is no annotator; ValueError where it is of another kind or was made by another version.
+    """
+    wanted = f"{', '.join(SHIPPED)}, or a folder or hub id with annotator.json"
+    folder = SHIPPED.get(name) or folder_of(name, wanted, lambda place: (place / "annotator.json").is_file())
+    return folder, read_saved(folder / "annotator.json", Saved)
+
+
 class DiscriminativeAnnotator(Annotator):
     """Judges sentences by a trained verifier.
 
@@ -120,9 +130,7 @@ class DiscriminativeAnnotator(Annotator):
 
         from annotators.verifier.model import Verifier, WeightsError
 
-        wanted = f"{', '.join(SHIPPED)}, or a folder or hub id with annotator.json"
-        folder = SHIPPED.get(name) or folder_of(name, wanted, lambda place: (place / "annotator.json").is_file())
-        saved = read_saved(folder / "annotator.json", Saved)
+        folder, saved = stored(name)
         try:
             weights = load_file(folder / "verifier.safetensors")
         except (SafetensorError, OSError) as error:

@@ -29,11 +29,10 @@ import numpy as np
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, log_softmax, logsigmoid, softplus
 
-from annotators import load_annotator
 from annotators.evaluation.splits import FOLD_NAMES, group_rows
 from annotators.operating import equal_weights, fit_calibration
 from annotators.text.normalise import clean_text
-from annotators.verifier.annotator import EVIDENCE_TOKENS, SHIPPED, DiscriminativeAnnotator, unjudgeable
+from annotators.verifier.annotator import EVIDENCE_TOKENS, DiscriminativeAnnotator, unjudgeable
 from annotators.verifier.data import (
     NO_FACT,
     PAIR_SHARES,
@@ -174,10 +173,10 @@ def as_stored(verifier: Verifier) -> Verifier:
 
 
 def teacher_of(name: str) -> DiscriminativeAnnotator:
-    """The annotator that teaches; ValueError where it is of another kind, or another one in its place."""
-    teacher = load_annotator(name)
-    if not isinstance(teacher, DiscriminativeAnnotator) or (name in SHIPPED and teacher.name != name):
-        raise ValueError(f"teacher: expected an embedded annotator or the folder of one, {name} is {teacher.name}")
+    """The annotator that teaches; ValueError where another one stood in for it, since its base could not be fetched."""
+    teacher = DiscriminativeAnnotator.from_pretrained(name)
+    if teacher.name != name:
+        raise ValueError(f"teacher: expected {name}, got {teacher.name} in its place; see the warning above")
     return teacher
 
 

@@ -57,10 +57,11 @@ class Options(Recipe):
 
 
 def check(options: Options) -> None:
-    """Refuse data that is not there, sources that are not known, languages not told apart, a base of fewer layers."""
+    """Refuse data that is not there, unknown sources, languages not told apart, too few layers, no such teacher."""
     from transformers import AutoConfig
 
     from annotators.text.language import TOLD
+    from annotators.verifier.annotator import stored
     from annotators.verifier.data import PAIR_SHARES
 
     if unknown := {*(options.languages or ())} - TOLD:
@@ -81,6 +82,9 @@ def check(options: Options) -> None:
         depth = AutoConfig.from_pretrained(locate(options.base)).num_hidden_layers
     if (options.layers or 1) > depth:
         raise UsageError(f"layers: expected 1 to {depth}, which {options.base} has, got {options.layers}; null: all")
+    if options.taught is not None:
+        with usage("taught.teacher: ", (OSError, ValueError)):
+            stored(options.taught.teacher)
 
 
 def run(options: Options, folder: RunFolder) -> None:

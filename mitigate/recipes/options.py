@@ -211,6 +211,9 @@ def check_base(options: Base) -> None:
         if not Path(path).is_file():
             raise UsageError(f"evaluation.data: {name}: no such file {path!r}; expected JSON Lines")
     _check_place("model", options.model, ("packaged:",))
+    adapter = Path(options.model) / "adapter_config.json"
+    if adapter.is_file() and not adapter.with_name("adapter_model.safetensors").is_file():
+        raise UsageError(f"model: expected adapter_model.safetensors beside {adapter}, there is none")
     if options.evaluation.engine == "vllm" and find_spec("vllm") is None:
         raise UsageError("evaluation.engine: vllm is not installed: pip install 'hallucination-toolkit[vllm]'")
     if options.launch is not None and not options.launch.file().is_file():

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from engines.checkpoint import locate, own_code
 from engines.embedding import cpu_has_bfloat16
-from mitigate.io import UsageError, progress, usage
+from mitigate.io import progress, usage
 from mitigate.recipes.folder import RunFolder
 from mitigate.recipes.options import Base, LmTraining, Lora, Training
 
@@ -120,8 +120,6 @@ def starting_point(name: str, lora: Lora | None, args: Any) -> dict[str, Any]:
         return {"model": where, "args": args, "peft_config": lora_config(lora)}
     from peft import AutoPeftModelForCausalLM
 
-    if not (Path(where) / "adapter_model.safetensors").is_file():
-        raise UsageError(f"model {name}: expected adapter_model.safetensors beside adapter_config.json, there is none")
     safe = ("use_safetensors", "trust_remote_code")
     loading = {key: value for key, value in args.model_init_kwargs.items() if key not in safe}
     args.model_init_kwargs = None  # TRL would say that it leaves them out

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from annotators import LABELS, load_annotator
 from annotators.verifier import training
-from annotators.verifier.annotator import SETTINGS
+from annotators.verifier.annotator import SETTINGS, DiscriminativeAnnotator
 from annotators.verifier.data import UNSUPPORTED, Example, read_examples
 from annotators.verifier.model import Verifier
 from annotators.verifier.training import Settings, train_annotator, train_stage
@@ -22,7 +22,6 @@ from mitigate.recipes.config import load_recipe, read_yaml, recipes_folder
 from mitigate.recipes.embedded_annotator import Options, check, run
 from mitigate.recipes.folder import RunFolder
 from tests.helpers.jsonl import write_rows
-from tests.helpers.standin import ExactAnnotator
 from tests.helpers.tiny_models import save_tiny_bert
 
 
@@ -245,6 +244,9 @@ def test_what_cannot_be_trained_is_named(tmp_path: Path) -> None:
         check(Options.model_validate({**given, "layers": 7}))
     with pytest.raises(UsageError, match=f"^base {tmp_path}: "):
         check(Options.model_validate({**given, "base": str(tmp_path)}))
+    for teacher in ("nli:x", str(tmp_path)):
+        with pytest.raises(UsageError, match=rf"^taught.teacher: annotator '{teacher}': expected embedded, "):
+            check(Options.model_validate({**given, "taught": {**given["taught"], "teacher": teacher}}))
     with pytest.raises(UsageError, match=r"expected labelled sentences to learn .* of the sources made up"):
         run(Options.model_validate({**given, "sources": ["made up"]}), RunFolder(tmp_path))
     with pytest.raises(UsageError, match="unknown key 'sead'; did you mean 'seed'"):
@@ -295,8 +297,7 @@ def test_a_teacher_is_learned_and_asked_once(tmp_path: Path, monkeypatch: pytest
 
 
 def test_another_annotator_does_not_teach(monkeypatch: pytest.MonkeyPatch) -> None:
-    fast = load_annotator("embedded-fast")  # what is loaded where the base of `embedded` cannot be fetched
-    for found, name in ((ExactAnnotator(), ExactAnnotator.name), (fast, "embedded-fast")):
-        monkeypatch.setattr(training, "load_annotator", lambda _, found=found: found)
-        with pytest.raises(ValueError, match=rf"^teacher: expected .* of one, embedded is {name}$"):
-            training.teacher_of("embedded")
+    fast = DiscriminativeAnnotator.from_pretrained("embedded-fast")  # comes where the base of `embedded` is not here
+    monkeypatch.setattr(DiscriminativeAnnotator, "from_pretrained", lambda _: fast)
+    with pytest.raises(ValueError, match=r"^teacher: expected embedded, got embedded-fast in its place"):
+        training.teacher_of("embedded")

@@ -366,6 +366,13 @@ def test_mistakes_are_named_before_anything_loads(tmp_path, changed, message):
         load(recipe(tmp_path, GRPO, trainer={}), *assignments)
 
 
+def test_an_adapter_without_weights_is_named(tmp_path):
+    (tmp_path / "adapter_config.json").write_text("{}")
+    (tmp_path / "adapter_model.bin").write_text("")
+    with pytest.raises(UsageError, match=r"model: expected adapter_model.safetensors beside .*adapter_config.json"):
+        load(recipe(tmp_path, GRPO), f"model={tmp_path}")
+
+
 def test_losses_of_dpo_are_checked_before_anything_loads(tmp_path):
     load(recipe(tmp_path, DPO), "dpo={loss_type: [sft, ipo]}")
     with pytest.raises(UsageError, match=r"dpo.loss_type: expected some of sigmoid, .*; got \['sft', 'bogus'\]"):
