@@ -207,8 +207,7 @@ class OpenAIEngine:
             raise
         finally:
             if answered:  # also where the reader stopped it, before the server said how many tokens
-                prompt, written = (getattr(usage, f"{part}_tokens", None) for part in ("prompt", "completion"))
-                METER.count(prompt, written, time.monotonic() - began, paid=True)
+                METER.count(*_tokens(usage), time.monotonic() - began, paid=True)
             METER.end()
 
     def close(self) -> None:
@@ -319,9 +318,7 @@ class OpenAIEngine:
                 return explain(error, self.model, self.base_url)
             finally:
                 METER.end()
-        usage = getattr(reply, "usage", None)
-        prompt, written = (getattr(usage, f"{part}_tokens", None) for part in ("prompt", "completion"))
-        METER.count(prompt, written, time.monotonic() - began, paid=True)
+        METER.count(*_tokens(getattr(reply, "usage", None)), time.monotonic() - began, paid=True)
         return self._read(reply, sampling)
 
     def _sent(self, body: Mapping[str, Any], sampling: Sampling) -> dict[str, Any]:
@@ -389,16 +386,18 @@ class OpenAIEngine:
             samples.append(Sample(text, reason, tokens))
         for name in sorted(ignored):
             self._note(name, "was asked for and did not come back")
-        usage = getattr(reply, "usage", None)
-        return ChatResult(
-            tuple(samples), prompt_tokens=getattr(usage, "prompt_tokens", None),
-            completion_tokens=getattr(usage, "completion_tokens", None), ignored=tuple(sorted(ignored)),
-        )  # fmt: skip
+        prompt, written = _tokens(getattr(reply, "usage", None))
+        return ChatResult(tuple(samples), prompt, written, ignored=tuple(sorted(ignored)))
 
     def _note(self, name: str, what: str) -> None:
         if name not in self._ignored:
             self._ignored.add(name)
             log.warning("%s: the server ignores %r: %s", self.name, name, what)
+
+
+def _tokens(usage: Any) -> tuple[int | None, int | None]:
+    """Prompt and reply tokens that a server reports, None where it does not."""
+    return getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None)
 
 
 def _body(chat: Chat, sampling: Sampling, n: int, place: int) -> dict[str, Any]:

@@ -93,21 +93,15 @@ class Pairs:
 
 
 def generate_pairs(
-    engine: Engine,
-    questions: Sequence[str],
-    *,
-    n: int = PAIRS,
-    rounds: int = ROUNDS,
-    seed: int = 0,
-    on_result: OnResult | None = None,
+    engine: Engine, questions: Sequence[str], *, n: int = PAIRS, seed: int = 0, on_result: OnResult | None = None
 ) -> list[Pairs]:
-    """Ask an LLM for n pairs per question, and again for what is missing, in at most so many rounds.
+    """Ask an LLM for n pairs per question, and again for what is missing, in at most ``ROUNDS`` rounds.
 
     ``seed`` is that of the first round's draws; the next round has the next seed. Returns at most n pairs per question,
     without repeated wrong answers (case, spaces and punctuation aside).
     """
     results = [Pairs() for _ in questions]
-    for turn in range(rounds):
+    for turn in range(ROUNDS):
         open_ = [q for q, pairs in enumerate(results) if len(pairs.iw) < n]
         if not open_:
             break

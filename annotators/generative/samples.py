@@ -25,9 +25,7 @@ Message = dict[str, str]
 Sample = dict[str, Any]
 NO_POINTS = {"en": "<No Reference Information>", "zh": "<无参考信息>"}  # the reply without fragments, of three turns
 DISTRACTORS = 3  # questions about other documents among which the right ones are to be found
-WORDINGS: dict[str, dict[str, tuple[str, ...]]] = {
-    task: {language: tuple(texts) for language, texts in of.items()} for task, of in tables(__file__).items()
-}
+WORDINGS: dict[str, dict[str, list[str]]] = tables(__file__)
 
 
 def annotation_samples(

@@ -27,7 +27,6 @@ LEARNING_RATE = 4e-3  # of the language model
 def make(
     folder: Path,
     *,
-    seed: int = 0,
     per_kind: int = 16,
     trained_per_kind: int = 4,
     rounds: int = 60,
@@ -44,19 +43,20 @@ def make(
     from transformers import logging
 
     logging.disable_progress_bar()
-    world = build_world(seed, per_kind)
+    world = build_world(0, per_kind)
     folder.mkdir(parents=True, exist_ok=True)
-    write_questions(folder, world, seed=seed, trained_per_kind=trained_per_kind)
+    write_questions(folder, world, trained_per_kind)
     pairs = training_pairs(world, rounds)
     tokenizer = lm.build_tokenizer([text for pair in pairs[:3000] for text in pair], vocabulary)
-    model = lm.build_model(tokenizer, width=width, layers=layers, seed=seed)
-    with progress("base model from flawed texts", max(1, round(len(pairs) / lm.BATCH))) as tell:
+    model = lm.build_model(tokenizer, width=width, layers=layers)
+    with progress("base model from flawed texts", lm.steps_of(pairs)) as tell:
         lm.train(
-            model, tokenizer, pairs, learning_rate=LEARNING_RATE, seed=seed,
+            model, tokenizer, pairs, learning_rate=LEARNING_RATE,
             on_step=lambda step, loss: tell(step, f"loss {loss:.2f}"),
         )  # fmt: skip
-    lm.save(model, tokenizer, folder / "model")
-    write_json(folder / WORLD, {"seed": seed, "n_per_kind": per_kind})
+    for part in (model, tokenizer):
+        part.save_pretrained(folder / "model")
+    write_json(folder / WORLD, {"seed": world.seed, "n_per_kind": per_kind})
 
 
 def load_world(folder: str | Path) -> World:
@@ -64,13 +64,13 @@ def load_world(folder: str | Path) -> World:
     return build_world(**json.loads((Path(folder) / WORLD).read_text(encoding="utf-8")))
 
 
-def write_questions(folder: Path, world: World, *, seed: int = 0, trained_per_kind: int = 4) -> None:
-    """Write the four files of questions; ``seed`` draws those of training."""
+def write_questions(folder: Path, world: World, trained_per_kind: int) -> None:
+    """Write the four files of questions."""
     cut = 4 * trained_per_kind
     trained, others = world.entities[:cut], world.entities[cut:]
     for name, each in (("train", 8), ("train_240", 15)):
-        rows = ask(trained, each * cut, held_out=False, seed=100 + seed)
-        random.Random(seed).shuffle(rows)
+        rows = ask(trained, each * cut, held_out=False, seed=100)
+        random.Random(0).shuffle(rows)
         write_lines(folder / f"{name}.jsonl", rows)
     for name, entities in (("trained_on", trained), ("held_out", others)):
         write_lines(folder / f"{name}.jsonl", ask(entities, 64, held_out=True, seed=1))

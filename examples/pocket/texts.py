@@ -63,9 +63,9 @@ def flawed_answer(rng: random.Random, question: Question, p_true: float = P_TRUE
     return " ".join(sentences)
 
 
-def training_pairs(world: World, rounds: int = 26, seed: int = 0) -> list[tuple[str, str]]:
+def training_pairs(world: World, rounds: int) -> list[tuple[str, str]]:
     """(question, flawed answer) pairs, all written anew: ``COPIES`` of an entity a round, shuffled."""
-    rng = random.Random(f"pocket texts {seed}")
+    rng = random.Random("pocket texts 0")
     pairs = []
     for entity in world.entities:
         for _ in range(COPIES[entity.rarity] * rounds):

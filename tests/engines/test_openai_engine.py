@@ -1,4 +1,4 @@
-"""The openai engine against a scripted local server: good, thin, failing and broken ones."""
+"""The openai engine against a scripted local server, good, thin, failing or broken, and against a real one."""
 
 import asyncio
 import json
@@ -11,11 +11,12 @@ from dataclasses import replace
 
 import pytest
 
-from engines import ChatResult, EngineError, Sample, Sampling, Token
+from engines import ChatResult, EngineError, Sample, Sampling, Token, load_engine
 from engines.openai_engine import OpenAIEngine
 from engines.types import chat_seed
 from engines.usage import METER
-from tests.helpers.engines_server import Reply, completion, error, serving, user
+from tests.helpers.engines_server import Reply, completion, error, serving, transformers_serve, user
+from tests.helpers.tiny_chat import build_tiny_chat
 
 
 def asked(body):
@@ -377,3 +378,19 @@ def test_key_is_never_shown(monkeypatch, caplog):
         e = engine(server, max_retries=0)
         result = e.chat(CHATS[:1])[0]
     assert "very-secret" not in caplog.text + result.error + e.name + json.dumps(dict(e.identity))
+
+
+@pytest.mark.slow  # the server needs half a minute to come up
+def test_greedy_text_equals_the_local_engine(tmp_path):
+    """`transformers serve` draws only where the checkpoint's own defaults draw, and takes over the rest of them."""
+    from transformers import GenerationConfig
+
+    folder = build_tiny_chat(tmp_path)
+    GenerationConfig(do_sample=True, top_k=0, eos_token_id=1, pad_token_id=0).save_pretrained(folder)
+    chats = [user("Is the river longer?"), [{"role": "system", "content": "Pack my box."}, *user("red?")], user("no")]
+    local = load_engine(f"transformers:{folder}", device="cpu", dtype="float32")
+    with transformers_serve(folder, tmp_path / "serve.log") as url:
+        remote = load_engine(f"openai:{folder}@{url}", max_retries=0, timeout=60)
+        for here, there in zip(*(one.chat(chats, Sampling(max_tokens=20)) for one in (local, remote)), strict=True):
+            assert (there.text, there.samples[0].finish_reason) == (here.text, here.samples[0].finish_reason)
+            assert (there.prompt_tokens, there.completion_tokens) == (here.prompt_tokens, here.completion_tokens)

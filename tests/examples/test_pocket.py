@@ -9,7 +9,7 @@ import yaml
 from examples.pocket import Document, Entity, Oracle, World, build_world, lm
 from examples.pocket.__main__ import main
 from examples.pocket.make import write_questions
-from examples.pocket.texts import ask, flawed_answer, questions, training_pairs
+from examples.pocket.texts import ask, flawed_answer, training_pairs
 from examples.pocket.world import ATTRIBUTES
 from tests.helpers.jsonl import read_rows
 
@@ -110,7 +110,7 @@ def test_oracle_reads_every_wording(world: World) -> None:
 
 def test_folder_holds_what_a_recipe_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small = build_world(seed=5, n_per_kind=3)
-    write_questions(tmp_path, small, trained_per_kind=1)
+    write_questions(tmp_path, small, 1)
     rows = {path.stem: read_rows(path) for path in tmp_path.glob("*.jsonl")}
     # 4 trained entities, 8 and 15 questions about each; 64 of evaluation about these and about the other 8
     assert {name: len(found) for name, found in rows.items()} == {
@@ -132,7 +132,7 @@ def test_recipes_take_the_folder(name: str, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     folder = Path("out/pocket-world")
     (folder / "model").mkdir(parents=True)
-    write_questions(folder, build_world(seed=0, n_per_kind=2), trained_per_kind=1)
+    write_questions(folder, build_world(seed=0, n_per_kind=2), 1)
     (folder / "world.json").write_text('{"seed": 0, "n_per_kind": 2}')
     assert main(["run", str(RECIPES / f"{name}.yaml"), "--check"]) == 0
     options = yaml.safe_load((RECIPES / f"{name}.yaml").read_text())
@@ -141,26 +141,18 @@ def test_recipes_take_the_folder(name: str, tmp_path: Path, monkeypatch: pytest.
     assert "judge_every" not in options["trainer"]
 
 
-def test_language_model_learns(world: World, tmp_path) -> None:
+def test_language_model_learns(world: World) -> None:
     import torch
 
     torch.set_num_threads(1)
-    pairs = training_pairs(world, rounds=3)[::2]
+    pairs = training_pairs(world, rounds=4)
     tokenizer = lm.build_tokenizer([text for pair in pairs for text in pair], vocabulary=600)
     model = lm.build_model(tokenizer, width=32, layers=2, heads=2)
     before = [p.detach().clone() for p in model.parameters()]
-    losses = lm.train(model, tokenizer, pairs, batch_size=16, learning_rate=2e-2)
+    losses = lm.train(model, tokenizer, pairs, learning_rate=2e-2)
     assert losses[0] == pytest.approx(torch.log(torch.tensor(600.0)).item(), abs=0.7)  # knows nothing: ln V
     assert sum(losses[-5:]) / 5 < 0.7 * losses[0]
     assert all(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
-    asked = [q.text for q in questions(world.entities[:2], 1, held_out=True)]
-    answers = lm.answer(model, tokenizer, asked, n=2, max_new_tokens=8, seed=3)
-    assert [len(row) for row in answers] == [2, 2]
-    assert not any("<|" in text for row in answers for text in row)
-    lm.save(model, tokenizer, tmp_path)
-    loaded, same = lm.load(tmp_path)
-    assert lm.answer(loaded, same, asked, n=2, max_new_tokens=8, seed=3) == answers
-    assert not list(tmp_path.glob("*.bin"))
 
 
 def test_chat_template_is_what_training_saw() -> None:

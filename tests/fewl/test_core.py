@@ -8,51 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fewl import core
+from tests.helpers.fewl_loop import LOOP_F, LOOP_G, loop_score
 
 NAN = float("nan")
 TOLERANCE = 1e-12
-
-# --- an implementation that shares nothing with core.py: plain floats and loops, None for "missing" ---
-
-LOOP_G = {
-    "tv": lambda v: 0.5 * math.tanh(v),
-    "kl": lambda v: v,
-    "reverse-kl": lambda v: -math.exp(-v),
-    "pearson": lambda v: v,
-    "hellinger": lambda v: 1 - math.exp(-v),
-    "js": lambda v: math.log(2) - math.log(1 + math.exp(-v)),
-}
-LOOP_F = {
-    "tv": lambda u: u,
-    "kl": lambda u: np.exp(u - 1),
-    "reverse-kl": lambda u: -1 - np.log(-u),
-    "pearson": lambda u: u * u / 4 + u,
-    "hellinger": lambda u: u / (1 - u),
-    "js": lambda u: -np.log(2 - np.exp(u)),
-}
-
-
-def loop_score(similarity, expertise, neighbours, aggregation, divergence):
-    """One answer; similarity and expertise per reference, neighbours: a list per reference."""
-    g, f = LOOP_G[divergence], LOOP_F[divergence]
-    there = [i for i, s in enumerate(similarity) if s is not None]
-    if not there:
-        return None
-    total = sum(math.exp(expertise[i]) for i in there)
-    weights = {i: math.exp(expertise[i]) / total for i in there}
-    n = len(there)
-    gain, cost, cost_weight = 0.0, 0.0, 0.0
-    for i in there:
-        if aggregation == "paper":
-            gain += g(weights[i] * similarity[i]) / n
-        else:
-            gain += weights[i] * g(similarity[i])
-        known = [s for s in neighbours[i] if s is not None]
-        if known:
-            share = weights[i] if aggregation == "eq6" else 1 / n
-            cost += share * f(g(sum(known) / len(known)))
-            cost_weight += share
-    return gain - (cost / cost_weight if cost_weight else 0.0)
 
 
 def to_array(values):
@@ -136,22 +95,10 @@ def test_weights_are_stable_and_renormalised():
     assert np.isnan(core.expertise_weights(np.full((1, 2), NAN))).all()
 
 
-def test_missing_reference_is_left_out():
-    s, weights = np.array([[0.8, NAN]]), np.array([[0.5, 0.5]])
-    lazy = np.array([[0.3, 0.9]])
-    alone = core.aggregate(np.array([[0.8]]), np.array([[1.0]]), np.array([[0.3]]))
-    for name in core.AGGREGATIONS:
-        np.testing.assert_allclose(core.aggregate(s, weights, lazy, aggregation=name), alone, atol=TOLERANCE)
-    assert core.truthfulness(s, weights)[0] == pytest.approx(0.8)
+def test_truthfulness_leaves_missing_references_out():
+    weights = np.array([[0.5, 0.5]])
+    assert core.truthfulness(np.array([[0.8, NAN]]), weights)[0] == pytest.approx(0.8)
     assert np.isnan(core.truthfulness(np.full((1, 2), NAN), weights)).all()
-
-
-def test_missing_neighbours_take_off_no_penalty():
-    s, weights = np.array([[0.8, 0.4]]), np.array([[0.5, 0.5]])
-    without = core.aggregate(s, weights, None)
-    np.testing.assert_allclose(core.aggregate(s, weights, np.full((1, 2), NAN)), without)
-    one = core.aggregate(s, weights, np.array([[0.3, NAN]]))
-    np.testing.assert_allclose(one, without - 0.5 * math.tanh(0.3), atol=TOLERANCE)
 
 
 def loop_agreement(agreement, weights):

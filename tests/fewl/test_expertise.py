@@ -51,7 +51,7 @@ def test_truncated_reply_loses_its_last_answer():
 def test_missing_pairs_are_asked_for_again():
     replies = {1: template(1, 2), 2: "1. Wrong Answer: WRONG 2!\n1. Non-Wrong Answer: x\n" + template(3, 4)}
     engine = Scripted(lambda text, call: replies[call])
-    (pairs,) = generate_pairs(engine, ["Why?"], n=4, rounds=3)
+    (pairs,) = generate_pairs(engine, ["Why?"], n=4)
     assert pairs.iw == ["wrong 1", "wrong 2", "wrong 3", "wrong 4"]
     assert pairs.co[2] == "right 3"
     assert pairs.problems == {"duplicate": 1}
@@ -64,9 +64,9 @@ def test_missing_pairs_are_asked_for_again():
 
 def test_rounds_end_and_failures_are_counted():
     engine = Scripted(lambda text, call: None if call == 1 else "no")
-    counted = report(generate_pairs(engine, ["Why?", "How?"], n=2, rounds=2), 2)
-    assert counted["problems"] == {"failed": 1, "no_pairs": 3}
-    assert (counted["pairs_wanted"], counted["pairs"], counted["replies"]) == (4, 0, 4)
+    counted = report(generate_pairs(engine, ["Why?", "How?"], n=2), 2)
+    assert counted["problems"] == {"failed": 1, "no_pairs": 5}
+    assert (counted["pairs_wanted"], counted["pairs"], counted["replies"]) == (4, 0, 6)
     assert counted["questions_without_pairs"] == 2
 
 

@@ -8,6 +8,7 @@ import pytest
 from fewl.core import AGGREGATIONS
 from fewl.score import FewlOptions, score_records
 from fewl.similarity import cosine, from_function
+from tests.helpers.fewl_loop import loop_score
 
 
 def encode(texts):
@@ -55,13 +56,6 @@ def random_records(seed, questions=14):
 
 def loop_scores(records, aggregation, expertise, scope, k):
     """Independent: plain loops over strings and dictionaries, total variation."""
-    first = {}
-    for record in records:
-        pool = first.setdefault(record["question"], {})
-        for name, value in record["reference_answers"].items():
-            for sample, text in enumerate([value] if isinstance(value, str) else value):
-                pool.setdefault((name, sample), text)
-    order = list(first)
 
     def references(record):
         return {
@@ -70,8 +64,12 @@ def loop_scores(records, aggregation, expertise, scope, k):
             for sample, text in enumerate([value] if isinstance(value, str) else value)
         }
 
+    first = {}
+    for record in records:
+        first[record["question"]] = {**references(record), **first.get(record["question"], {})}
+
     def neighbours(question):
-        others = [other for other in order if other != question]
+        others = [other for other in first if other != question]
         return sorted(others, key=lambda other: -round(dot(question, other), 9))[:k]
 
     r = []
@@ -90,24 +88,13 @@ def loop_scores(records, aggregation, expertise, scope, k):
 
     scores = []
     for record, row in zip(records, r, strict=True):
+        near = neighbours(record["question"])
         for answer in record["answers"]:
-            there = {s: t for s, t in references(record).items() if s[0] != answer["model"]}
-            if not answer["text"].strip() or not there:
-                scores.append(None)
-                continue
-            total = sum(math.exp(row.get(s, 0.0)) for s in there)
-            gain, cost, share_sum = 0.0, 0.0, 0.0
-            for slot, text in there.items():
-                weight = math.exp(row.get(slot, 0.0)) / total
-                s = dot(answer["text"], text)
-                share = weight if aggregation == "eq6" else 1 / len(there)
-                inside = {"paper": weight * s, "eq6": s}[aggregation]
-                gain += share * 0.5 * math.tanh(inside)
-                found = [first[q][slot] for q in neighbours(record["question"]) if slot in first[q]]
-                if found:
-                    cost += share * 0.5 * math.tanh(sum(dot(answer["text"], t) for t in found) / len(found))
-                    share_sum += share
-            scores.append(gain - (cost / share_sum if share_sum else 0.0))
+            text = answer["text"]
+            there = {s: t for s, t in references(record).items() if s[0] != answer["model"] and text.strip()}
+            similar = [dot(text, own) for own in there.values()]
+            beside = [[dot(text, first[q][slot]) for q in near if slot in first[q]] for slot in there]
+            scores.append(loop_score(similar, [row.get(slot, 0.0) for slot in there], beside, aggregation, "tv"))
     return scores
 
 

@@ -13,18 +13,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from annotators.generative.protocols import CHOICES
+from annotators.generative.samples import NO_POINTS
+from annotators.generative.tagged import write_tagged
+from annotators.records import LABELS, Label
 from tests.helpers.engines_server import Reply, Server, completion, error, serving
 
 MARKS = {"document": ("document", "文档"), "sentence": ("sentence", "句子"), "question": ("question", "问题")}
 NUMBER = re.compile(r"\d+")
-WORDS = {
-    "en": {"supported": "None", "contradictory": "Contradictory", "unverifiable": "Unverifiable"},
-    "zh": {"supported": "无", "contradictory": "矛盾", "unverifiable": "无法验证"},
-}
-TYPES = {
-    "en": {"supported": "<No Hallucination>", "contradictory": "<Contradictory>", "unverifiable": "<Unverifiable>"},
-    "zh": {"supported": "<无幻觉>", "contradictory": "<矛盾>", "unverifiable": "<无法验证>"},
-}  # fmt: skip
 GAP = "[…]"
 
 
@@ -40,7 +36,7 @@ def language_of(body: dict[str, Any]) -> str:
     return "zh" if "<句子>" in body["messages"][0]["content"] else "en"
 
 
-def verdict(sentence: str, document: str) -> tuple[str, str, list[tuple[str, str]]]:
+def verdict(sentence: str, document: str) -> tuple[Label, str, list[tuple[str, str]]]:
     if sentence.endswith(("!", "！")):
         return "no_fact", "", []
     for line in re.split(r"(?<=[.。])\s*", document.replace(GAP, "")):
@@ -57,22 +53,15 @@ def correct(body: dict[str, Any]) -> str:
     sentence, document, language = input_of(body, "sentence"), input_of(body, "document"), language_of(body)
     assert sentence is not None
     label, fragment, changes = verdict(sentence, document or "")
-    chinese = language == "zh"
+    (present, absent), kinds = CHOICES[language]
     turn = sum(message["role"] == "user" for message in body["messages"])
-    if turn == 1 and re.search("<Facts Present>|<有事实>", body["messages"][0]["content"]):
-        none, some = ("<无事实>", "<有事实>") if chinese else ("<No Facts>", "<Facts Present>")
-        return none if label == "no_fact" else some
+    if turn == 1 and present in body["messages"][0]["content"]:
+        return absent if label == "no_fact" else present
     if turn == 2:
-        return fragment or ("<无参考信息>" if chinese else "<No Reference Information>")
+        return fragment or NO_POINTS[language]
     if turn == 3:
-        return TYPES[language][label]
-    if label == "no_fact":
-        return "<无事实>" if chinese else "<No Fact>"
-    reference = f"{'<参考>' if chinese else '<Reference> '}{fragment}\n" if fragment else ""
-    kind = f"{'<幻觉>' if chinese else '<Hallucination> '}{WORDS[language][label]}"
-    form = "“{}”改为“{}”" if chinese else '"{}" to "{}"'
-    tag = "\n<改正>" if chinese else "\n<Correction> "
-    return reference + kind + (tag + "\n".join(form.format(*change) for change in changes) if changes else "")
+        return kinds[LABELS.index(label)]
+    return write_tagged(label, [fragment] * bool(fragment), changes, language)
 
 
 def correct_object(body: dict[str, Any]) -> str:

@@ -4,13 +4,11 @@
 import json
 import math
 import re
-import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +21,7 @@ from engines import EngineError
 from engines.openai_engine import OpenAIEngine
 from tests.helpers.annotator_server import annotating, correct, correct_object, hostile, input_of, sloppy
 from tests.helpers.engines_server import Reply, Server, completion, error
-from tests.helpers.generative_cases import LABELS, RECORDS, annotator, check_offsets, labels_of
+from tests.helpers.generative_cases import LABELS, RECORDS, Words, annotator, check_offsets, labels_of
 
 RED = {"sentence": "It is red.", "reference": "It is blue."}
 
@@ -320,24 +318,6 @@ FILLER = [
 ]
 LONG = " ".join([*FILLER[:15], "The bridge opened in 1931.", *FILLER[15:], "It is 503 metres long."])
 LONG_ANSWER = "The bridge opened in 1931. It is 530 metres long. Its painter was unknown to all."
-
-
-class Words:
-    """Stands in for the embedder: tokens are words, a text is the bag of them. Loads nothing."""
-
-    reads_chinese = True
-    fingerprint = "words"
-
-    def tokenize(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
-        spans = [[match.span() for match in re.finditer(r"\w+|[^\w\s]", text)] for text in texts]
-        return [(np.zeros(len(one), np.int64), np.array(one, np.int64).reshape(-1, 2)) for one in spans]
-
-    def encode(self, texts: Sequence[str]) -> np.ndarray:
-        vectors = np.zeros((len(texts), 256), np.float32)
-        for row, text in zip(vectors, texts, strict=True):
-            for word in text.lower().split():
-                row[zlib.crc32(word.encode()) % 256] += 1
-        return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1)
 
 
 def documents(server: Server) -> list[str]:

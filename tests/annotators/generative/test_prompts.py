@@ -126,29 +126,28 @@ def test_presets_ask_as_the_checkpoints_were_asked(tmp_path: Path, monkeypatch: 
     assert "prompts import" in capsys.readouterr().err
 
 
-def test_trained_models_are_asked_in_their_wording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = tmp_path / "annotator.json"
-    settings.write_text('{"prompts": ["brief", "steps"]}')
+TWO, TURNED = '{"prompts": ["brief", "steps"]}', '{"protocol": "three-turn", "prompts": ["brief"]}'
+WHOLE = '{"prompts": ["brief"], "window": "whole", "window_tokens": 200}'
+
+
+@pytest.mark.parametrize(("settings", "options", "asked"), [
+    (TWO, {}, ("brief", "tagged", "sentence", None)),
+    (TWO, {"protocol": "three-turn"}, ("brief", "three-turn", "sentence", None)),
+    (TWO, {"prompt": "rules"}, ("rules", "tagged", "sentence", None)),
+    (TURNED, {}, ("brief", "three-turn", "sentence", None)),
+    (TURNED, {"protocol": "tagged"}, ("brief", "tagged", "sentence", None)),
+    (TURNED, {"prompt": "rules"}, ("rules", "three-turn", "sentence", None)),
+    (WHOLE, {"window": "answer"}, ("brief", "tagged", "answer", 200)),
+    (WHOLE, {"prompt": "rules"}, ("rules", "tagged", "whole", 200)),
+])  # fmt: skip
+def test_trained_models_are_asked_as_trained(
+    tmp_path: Path, monkeypatch: Any, settings: str, options: Any, asked: Any
+) -> None:
+    (tmp_path / "annotator.json").write_text(settings)
     monkeypatch.setattr("engines.load_engine", lambda name, **options: OpenAIEngine("m", "http://127.0.0.1:1/v1"))
-    name = f"generative:transformers:{tmp_path}"
-    for options, wording in (({}, "brief"), ({"protocol": "three-turn"}, "brief"), ({"prompt": "rules"}, "rules")):
-        chooser = load_annotator(name, **options).options.chooser  # type: ignore[arg-type,attr-defined]
-        assert chooser("en", "r", "q")[0].name == wording
-    settings.write_text('{"protocol": "three-turn", "prompts": ["brief"]}')
-    for options, protocol in (
-        ({}, "three-turn"),
-        ({"protocol": "tagged"}, "tagged"),
-        ({"prompt": "rules"}, "three-turn"),
-    ):
-        assert load_annotator(name, **options).options.protocol == protocol  # type: ignore[arg-type,attr-defined]
-    settings.write_text('{"prompts": ["brief"], "window": "whole", "window_tokens": 200}')
-    for options, shown in (
-        ({}, ("whole", 200)),
-        ({"window": "answer"}, ("answer", 200)),
-        ({"prompt": "rules"}, ("whole", 200)),
-    ):
-        asked = load_annotator(name, **options).options  # type: ignore[arg-type,attr-defined]
-        assert (asked.window, asked.window_tokens) == shown  # type: ignore[attr-defined]
+    found: Any = load_annotator(f"generative:transformers:{tmp_path}", **options)
+    how = found.options
+    assert (how.chooser("en", "r", "q")[0].name, how.protocol, how.window, how.window_tokens) == asked
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,9 @@
 """Training samples of the generative annotator are what it is asked, and read back as gold."""
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from annotators.evaluation.anah import flatten, gold_edits
@@ -14,11 +12,10 @@ from annotators.generative.prompts import names_of
 from annotators.generative.protocols import Options, Windows
 from annotators.generative.samples import annotation_samples, answer_samples, dialogue_samples, mix, question_samples
 from annotators.generative.tagged import parse_tagged
-from engines.embedding import tokenize
 from engines.types import ChatResult, Sample
 from tests.helpers.anah_fixture import TOPICS, made_topics, write_topics
 from tests.helpers.engines_server import Scripted
-from tests.helpers.tiny_models import tokenizer
+from tests.helpers.generative_cases import Words
 
 ROWS, _ = flatten(TOPICS)
 
@@ -98,22 +95,13 @@ def test_several_wordings_are_all_used() -> None:
 
 
 def test_gold_fragment_outside_the_window_widens_it() -> None:
-    class Counter:
-        """Counts tokens; ranks nothing, so BM25 decides."""
-
-        reads_chinese = True
-        tokenize = staticmethod(partial(tokenize, tokenizer()))
-
-        def encode(self, texts: Any) -> Any:
-            return np.ones((len(texts), 1), np.float32)
-
     lines = [f"The {word} mill ground corn for the town in its day." for word in
              "red blue green old new big small grey tall wide low high dry wet far near".split()]  # fmt: skip
     gold = "Its keeper was Hanna Vale."
     row = {"sentence": "The red mill ground corn for the town.", "reference": "\n".join([*lines, gold, *lines]),
            "question": "", "label": "unverifiable", "fragments": [gold], "lang": "en"}  # fmt: skip
-    narrow = annotation_samples([{**row, "fragments": []}], ["plain"], Windows("sentence", 40, Counter))
-    wide = annotation_samples([row], ["plain"], Windows("sentence", 40, Counter))
+    narrow = annotation_samples([{**row, "fragments": []}], ["plain"], Windows("sentence", 40, Words))
+    wide = annotation_samples([row], ["plain"], Windows("sentence", 40, Words))
     assert gold not in user(narrow[0])
     assert len(user(wide[0])) > len(user(narrow[0]))
 

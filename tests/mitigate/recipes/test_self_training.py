@@ -149,14 +149,8 @@ def test_what_is_kept_trains_like_gold():
 
 
 def test_wrong_recipes_and_rounds_without_agreement(work, capsys):
-    for words, message in (
-        (["unlabelled=[none.jsonl]"], "unlabelled: no such file: none.jsonl"),
-        (["agreement=0.5"], "agreement: input should be greater than 0.5"),
-        (["samples=1"], "samples: input should be greater than or equal to 2"),
-        (["prompts=[x]"], "prompts: expected some of plain"),
-    ):
-        assert main(["run", "recipe.yaml", *words]) == 2
-        assert message in capsys.readouterr().err
+    assert main(["run", "recipe.yaml", "unlabelled=[none.jsonl]"]) == 2
+    assert "unlabelled: no such file: none.jsonl" in capsys.readouterr().err
     write_rows(work / "answers.jsonl", [{"reference": "no answer"}, answer(20)])
     assert main(["run", "recipe.yaml", "training.max_steps=1", "--output", "out"]) == 1  # a reply that nobody can read
     told = capsys.readouterr().err

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from datasets import Dataset
+from transformers import AutoModelForCausalLM
 from trl import DPOConfig, DPOTrainer
 
 from examples.pocket import lm
@@ -147,8 +148,9 @@ def test_missing_sentences_are_explained(tokenizer):
 def test_steps_move_what_the_mask_keeps(tokenizer, tmp_path, loss):
     """A few DPO steps raise the kept chosen tokens above the kept rejected ones, and the loss is finite."""
     torch.set_num_threads(1)
-    lm.save(lm.build_model(tokenizer, width=32, layers=2, heads=2), tokenizer, tmp_path / "lm")
-    model, _ = lm.load(tmp_path / "lm")  # TRL reads the reference model from where the model came from
+    for part in (lm.build_model(tokenizer, width=32, layers=2, heads=2), tokenizer):
+        part.save_pretrained(tmp_path / "lm")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "lm")  # TRL reads the reference model there
     pair = pair_of(tokenizer)
     rows = [{k: pair[k] for k in pair if not k.endswith("_ids")} | {"prompt": [{"role": "user", "content": "Q"}]}]
     batch = MaskDPOCollator(tokenizer, settings(), loss)([pair])
