@@ -29,8 +29,7 @@ from annotators.text.words import stem_set, words_of
 from benchmarks.common import ROOT, Row, line, mean_row, parser, save, write_rows
 from engines.checkpoint import locate, prompt_ids
 from mitigate.io import read_rows
-from mitigate.rewards.inputs import Answer, reference_of, specifics
-from mitigate.rewards.reward import cannot_tell
+from mitigate.rewards.inputs import Answer, cannot_tell, reference_of, specifics
 
 LONGEST, SHORTEST = 600, 300  # characters of a document: the first whole sentences of an article
 SAID = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))

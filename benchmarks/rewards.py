@@ -25,8 +25,8 @@ from annotators import load_annotator
 from annotators.text.words import units
 from benchmarks.common import Row, documents, in_turns, load_rows, mean_row, parser, row, save, sentences_of
 from mitigate.rewards.aspects import Judged
-from mitigate.rewards.inputs import Answer
-from mitigate.rewards.reward import SentenceReward, judged_sentences
+from mitigate.rewards.inputs import Answer, judged_sentences
+from mitigate.rewards.reward import SentenceReward
 
 SHIFT = 17  # places to the other row of the relevance test, after shuffling
 

@@ -26,6 +26,10 @@ Judged = tuple[Outcome, dict[str, Any]]
 Pair = Mapping[str, Any]
 MAX_REPLY = 400
 """Tokens of a reply: a sentence of grounds and the verdict."""
+AGREED: dict[tuple[str | None, ...], Outcome] = {
+    ("second", "first"): "method", ("first", "second"): "baseline", ("none", "none"): "tie",
+}  # fmt: skip
+"""Outcomes of the verdicts where the baseline was shown first and where the method was; any other two are unsure."""
 _VERDICT = re.compile(r"^\W*better\W+(first|second|none|1|2)\W*$", re.IGNORECASE | re.MULTILINE)
 
 
@@ -81,15 +85,6 @@ def read_verdict(reply: str | None) -> Literal["first", "second", "none"] | None
     return found.pop() if len(found) == 1 else None
 
 
-def combine(forward: str | None, backward: str | None) -> Outcome:
-    """The outcome of both orders: the verdicts where the baseline was shown first, and where the method was."""
-    if (forward, backward) == ("second", "first"):
-        return "method"
-    if (forward, backward) == ("first", "second"):
-        return "baseline"
-    return "tie" if forward == backward == "none" else "unsure"
-
-
 def with_silence(pairs: Sequence[Pair], judge: Callable[[Sequence[Pair]], list[Judged]]) -> list[Judged]:
     """Judge the pairs in which both answers say something; an empty answer loses against any other, and two tie."""
     judged = iter(judge(spoken(pairs)))
@@ -133,8 +128,9 @@ def by_engine(pairs: Sequence[Pair], engine: Engine) -> list[Judged]:
     check_asked(results)
     out: list[Judged] = []
     for forward, backward in zip(results[::2], results[1::2], strict=True):
-        verdicts = [read_verdict(forward.text), read_verdict(backward.text)]
-        out.append((combine(*verdicts), {"verdicts": verdicts, "replies": [forward.text, backward.text]}))
+        replies = [forward.text, backward.text]
+        verdicts = [*map(read_verdict, replies)]
+        out.append((AGREED.get(tuple(verdicts), "unsure"), {"verdicts": verdicts, "replies": replies}))
     return out
 
 

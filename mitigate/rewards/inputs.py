@@ -17,11 +17,13 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from annotators.base import Verdict
 from annotators.retrieval import BM25
 from annotators.text.language import declared_or_found, language_of
 from annotators.text.sentences import split_sentences
 from annotators.text.words import FUNCTION_WORDS, chinese_words, common_subsequence, is_chinese, units, words_of
 from mitigate.recipes.config import Section
+from mitigate.rewards.aspects import Judged, completeness
 
 Tags = tuple[str, str]
 """An opening and a closing tag."""
@@ -84,24 +86,16 @@ class Answer:
         return [self.text[a:b] for a, b in self.spans]
 
 
+@dataclass
 class Reader:
     """Reads what TRL hands over; arguments as of ``SentenceReward``, and whether it needs a question."""
 
-    def __init__(
-        self,
-        columns: Columns,
-        thinking: Tags | None,
-        response: Tags | None,
-        eos_token_ids: int | Sequence[int] | None,
-        *,
-        needs_question: bool,
-    ) -> None:
-        self.columns = columns
-        self.thinking, self.response = thinking, response
-        ids = [eos_token_ids] if isinstance(eos_token_ids, int) else eos_token_ids
-        self.eos_token_ids = None if ids is None else frozenset(ids)
-        self.needs_question = needs_question
-        self._longest = 0  # tokens of the longest completion so far
+    columns: Columns
+    thinking: Tags | None
+    response: Tags | None
+    eos_token_ids: int | Sequence[int] | None
+    needs_question: bool
+    _longest: int = 0  # tokens of the longest completion so far
 
     def __call__(
         self,
@@ -286,7 +280,7 @@ _FINISHED = re.compile(r"[.!?…。！？；][\"'”’»」』)\]）】*_`~]*$"
 
 
 def cut_offs(
-    texts: Sequence[str], ids: Sequence[Sequence[int]] | None, eos_token_ids: frozenset[int] | None, longest: int
+    texts: Sequence[str], ids: Sequence[Sequence[int]] | None, eos_token_ids: int | Sequence[int] | None, longest: int
 ) -> tuple[list[bool], int]:
     """Which completions ran into their limit.
 
@@ -299,7 +293,8 @@ def cut_offs(
         return [False] * len(texts), longest
     longest = max([longest, *map(len, ids)])
     if eos_token_ids is not None:
-        return [not len(row) or int(row[-1]) not in eos_token_ids for row in ids], longest
+        ends = (eos_token_ids,) if isinstance(eos_token_ids, int) else eos_token_ids
+        return [not len(row) or int(row[-1]) not in ends for row in ids], longest
     return [
         len(row) == longest and not _FINISHED.search(t.rstrip()) for t, row in zip(texts, ids, strict=True)
     ], longest
@@ -452,7 +447,7 @@ _TOPIC = re.compile(
     r"^\W*(?:\d+[.)]\W*)?(?:(?:overall|\w+ly),? )?(?:(?P<it>it|this)(?: also| does| further| then| \w+ly)* "
     rf"(?:(?:{_NAMES[0]})\w*|{_NAMES[1]})|(?:the|this)(?: \w+)? (?:text|passage|document|article)(?:['’]s \w+)?"
     rf"(?: also| does| further| then| \w+ly)* (?:(?:{_NAMES[0]}|{_NAMES[2]})\w*|{_NAMES[1]}|(?:is|was) about (?!\d))"
-    rf"|the(?: \w+)? (?:author|writer)s?(?: also| then| \w+ly)* (?!\w+ed\b)(?:{_NAMES[0]})\w*)"
+    rf"|the(?: \w+)? (?P<writer>author|writer)s?(?: also| then| \w+ly)* (?!\w+ed\b)(?:{_NAMES[0]})\w*)"
     r"|^\W*(?:本文|该文|这篇文章|文章|文中|文本|文档|资料)(?:还|也|主要|详细)*(?:讨论|介绍|描述|讲述|提供|探讨|涉及|概述|叙述)了?",
     re.IGNORECASE,
 )
@@ -464,16 +459,19 @@ _SAYS = re.compile(
 )
 
 
-def claims(sentences: Sequence[str]) -> list[str]:
+def claims(sentences: Sequence[str], reference: str) -> list[str]:
     """What each sentence says of the world: of one that names what the text is about, what follows that, or "".
 
     "The text discusses her career and her family" is true of nearly any text with these words in it: a policy that is
-    paid for it learns to write nothing else. "It" stands for the text after such a sentence only.
+    paid for it learns to write nothing else. "It" stands for the text after such a sentence only, and "the writer" for
+    the text's own only where the reference speaks of none: else it may be a writer of whom it tells.
     """
     about, found = False, []
     for sentence in sentences:
         topic = _TOPIC.match(sentence)
-        if topic and topic["it"] and not about:
+        stray = topic and topic["it"] and not about  # it stands for something else
+        writer = topic and topic["writer"]
+        if stray or (writer and re.search(rf"\b{writer}s?\b", reference, re.IGNORECASE)):
             topic = None
         about = topic is not None
         if topic:
@@ -540,3 +538,100 @@ class Reference:
 def reference_of(text: str) -> Reference:
     """The reference with this text, made once as long as it is among those used last."""
     return Reference(text)
+
+
+# --- what was found out about the sentences of an answer --------------------------------------------------------------
+
+
+def judged_sentences(
+    answer: Answer, labels: Sequence[Verdict], copy_share: float | None = COPY_SHARE
+) -> tuple[list[Judged], float]:
+    """The sentences with all that was found out, and how complete they are, in [0, 1].
+
+    Of a sentence without a label only the words are counted. One bears on the question when it shares a content word
+    with the question or the reference. It is worth the specifics (numbers, names, dates and other content words) that
+    it states and no credited sentence before it: those of the points in full, of the rest of the reference one half. An
+    open question said back is nothing new, nor is what a text is about ("The text discusses …"). What stands in no
+    clause ("Ada Finch.", "Built: 1931") is worth half a sentence, as long as it has fewer than six words in all, and
+    makes no answer more complete: more is a list.
+
+    Args:
+        answer: The answer.
+        labels: The verdicts on its sentences, but for a last one that was cut off.
+        copy_share: Density from which a sentence is a copy, and up to which its value fades; None: never.
+    """
+    reference = reference_of(answer.reference)
+    again = repeats(answer.sentences[: len(labels)])
+    asked = open_question(answer.question)
+    known = content_words(asked) if asked else frozenset()
+    points = [specifics(p) for p in answer.points] if answer.points else reference.points(answer.question)
+    said = frozenset(specifics(asked))
+    points = [{u: w for u, w in point.items() if u not in said} for point in points]
+    full = min(FULL, sum(dict(pair for point in points for pair in point.items()).values()))
+    counted = frozenset().union(*points)
+    bearing = counted | reference.all | frozenset(specifics(answer.question))
+    if copy_share is None or len(words(" ".join(answer.sentences))) < COPY_WORDS:
+        copy_share = 2.0  # nothing is one
+    english = declared_or_found(answer.language, answer.text) in ("en", "none")
+    stated: dict[str, float] = {}
+    doubted: dict[str, float] = {}  # by unsure sentences, with P(supported)
+    bare, left = 0, BARE  # words without a clause around them, and what they may still earn
+    out = []
+    claimed = claims(answer.sentences, answer.reference)
+    for i, (sentence, claim) in enumerate(zip(answer.sentences, claimed, strict=True)):
+        label = labels[i] if i < len(labels) else None
+        if label is None:
+            out.append(Judged(None, len(words(sentence))))
+            continue
+        own = specifics(sentence)
+        new = {u: w for u, w in specifics(claim).items() if u not in stated and u not in said}
+        # What an unsure sentence may have said is left to a later one by as much as the annotator doubts it.
+        new = {u: w * (1 - doubted.get(u, 0.0)) for u, w in new.items()}
+        weight = sum(w if u in counted else w / 2 for u, w in new.items() if u in counted | reference.all)
+        value = min(1.0, weight / full) if full else float(bool(claim))
+        support = label if isinstance(label, float) else None
+        density = 0.0 if support is None and label != "supported" else reference.density(sentence)
+        original = min(1.0, max(0.0, (copy_share - density) / FADE))
+        clause = clause_share(sentence) if english else 1.0
+        if clause < 1:
+            bare += len(words(sentence))
+            short = min(value, left) if bare < COPY_WORDS else 0.0
+            value, left = max(clause * value, short), left - short
+        earned = original * clause
+        one = Judged(
+            None if isinstance(label, float) else label,
+            len(words(sentence)),
+            relevant=not bearing.isdisjoint(own),
+            repeat=again[i] or content_words(sentence) <= known,
+            copied=not original,
+            value=original * value,
+            support=support,
+        )
+        if one.credited:
+            if support is None:
+                stated |= {u: earned + (1 - earned) * doubted.pop(u, 0.0) for u in new}
+            else:
+                doubted |= {u: (share := doubted.get(u, 0.0)) + (1 - share) * earned * support for u in new}
+        out.append(one)
+    return out, completeness(doubted | stated, points)
+
+
+@lru_cache(maxsize=1)
+def _stock_stems() -> frozenset[str]:
+    return frozenset(specifics(" ".join(word for word in STOCK if word.isascii())))
+
+
+def cannot_tell(answer: Answer, sentence: str) -> bool:
+    """Whether a sentence abstains; not where it brings in a number, a name or much else that nobody asked about."""
+    known = reference_of(answer.reference).all | specifics(answer.question).keys()
+    free = content_words(answer.question) | STOCK
+    stock = STOCK if is_chinese(sentence) else _stock_stems()
+    new = {stem: weight for stem, weight in specifics(sentence).items() if stem not in known | stock}
+    # Each clause by itself: a claim must not ride on "…, although the document does not mention it".
+    clauses = [clause for clause in CLAUSE.split(sentence) if clause.strip(" .!?。！？")]
+    return (
+        abstains(sentence)
+        and all(abstains(clause) or content_words(clause) <= free for clause in clauses)
+        and all(weight < 1 for weight in new.values())
+        and len(new) <= NEW_WORDS
+    )

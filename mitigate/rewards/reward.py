@@ -24,7 +24,6 @@ from annotators import load_annotator
 from annotators.base import Annotator, Verdict, verdict_of
 from annotators.records import LABELS, hallucination_rate
 from annotators.text.language import declared_or_found
-from annotators.text.words import is_chinese
 from mitigate.io import UsageError
 from mitigate.recipes.config import check
 from mitigate.rewards.aspects import (
@@ -33,39 +32,16 @@ from mitigate.rewards.aspects import (
     aspect_values,
     check_aspects,
     check_label_rewards,
-    completeness,
     relevance_reward,
     sentence_reward,
     total,
     worth,
 )
 from mitigate.rewards.config import RewardFile, read_config
-from mitigate.rewards.inputs import (
-    BARE,
-    CLAUSE,
-    COPY_SHARE,
-    COPY_WORDS,
-    FADE,
-    FULL,
-    NEW_WORDS,
-    STOCK,
-    UNSCORED,
-    Answer,
-    Reader,
-    abstains,
-    claims,
-    clause_share,
-    content_words,
-    open_question,
-    reference_of,
-    repeats,
-    specifics,
-    words,
-)
+from mitigate.rewards.inputs import UNSCORED, Answer, Reader, cannot_tell, judged_sentences
 from mitigate.rewards.segments import Segment, SentenceScore
 
 CONFIG_VARIABLE = "MITIGATE_REWARD_CONFIG"
-_STOCK_STEMS = frozenset(specifics(" ".join(word for word in STOCK if word.isascii())))
 
 
 # --- verdicts, asked for once ----------------------------------------------------------------------------------------
@@ -88,7 +64,8 @@ class Verdicts:
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> tuple[list[Verdict], int]:
         """The verdicts on rows, in order, by one call of the annotator, and how many were known before."""
-        keys = [self._key(row) for row in rows]
+        inputs = ([self.annotator.fingerprint, *map(row.get, self.annotator.reads)] for row in rows)
+        keys = [hashlib.sha256(repr(own).encode()).digest() for own in inputs]
         found = {key: self._kept[key] for key in keys if key in self._kept}
         hits = sum(key in found for key in keys)
         new = {key: row for key, row in zip(keys, rows, strict=True) if key not in found}
@@ -105,106 +82,6 @@ class Verdicts:
         while len(self._kept) > self.size:
             self._kept.popitem(last=False)
         return [found[key] for key in keys], hits
-
-    def _key(self, row: Mapping[str, Any]) -> bytes:
-        """sha256 over the fingerprint and the fields that the annotator reads, each with its length."""
-        digest = hashlib.sha256(self.annotator.fingerprint.encode())
-        for field in self.annotator.reads:
-            value = row.get(field)
-            data = b"" if value is None else str(value).encode("utf-8", "surrogatepass")
-            digest.update(f"|{field}:{'none' if value is None else len(data)}|".encode() + data)
-        return digest.digest()
-
-
-# --- what the sentences of an answer are worth ------------------------------------------------------------------------
-
-
-def judged_sentences(
-    answer: Answer, labels: Sequence[Verdict], copy_share: float | None = COPY_SHARE
-) -> tuple[list[Judged], float]:
-    """The sentences with all that was found out, and how complete they are, in [0, 1].
-
-    Of a sentence without a label only the words are counted. One bears on the question when it shares a content word
-    with the question or the reference. It is worth the specifics (numbers, names, dates and other content words) that
-    it states and no credited sentence before it: those of the points in full, of the rest of the reference one half. An
-    open question said back is nothing new, nor is what a text is about ("The text discusses …"). What stands in no
-    clause ("Ada Finch.", "Built: 1931") is worth half a sentence, as long as it has fewer than six words in all, and
-    makes no answer more complete: more is a list.
-
-    Args:
-        answer: The answer.
-        labels: The verdicts on its sentences, but for a last one that was cut off.
-        copy_share: Density from which a sentence is a copy, and up to which its value fades; None: never.
-    """
-    reference = reference_of(answer.reference)
-    again = repeats(answer.sentences[: len(labels)])
-    asked = open_question(answer.question)
-    known = content_words(asked) if asked else frozenset()
-    points = [specifics(p) for p in answer.points] if answer.points else reference.points(answer.question)
-    said = frozenset(specifics(asked))
-    points = [{u: w for u, w in point.items() if u not in said} for point in points]
-    full = min(FULL, sum(dict(pair for point in points for pair in point.items()).values()))
-    counted = frozenset().union(*points)
-    bearing = counted | reference.all | frozenset(specifics(answer.question))
-    if copy_share is None or len(words(" ".join(answer.sentences))) < COPY_WORDS:
-        copy_share = 2.0  # nothing is one
-    english = declared_or_found(answer.language, answer.text) in ("en", "none")
-    stated: dict[str, float] = {}
-    doubted: dict[str, float] = {}  # by unsure sentences, with P(supported)
-    bare, left = 0, BARE  # words without a clause around them, and what they may still earn
-    out = []
-    for i, (sentence, claim) in enumerate(zip(answer.sentences, claims(answer.sentences), strict=True)):
-        label = labels[i] if i < len(labels) else None
-        if label is None:
-            out.append(Judged(None, len(words(sentence))))
-            continue
-        own = specifics(sentence)
-        new = {u: w for u, w in specifics(claim).items() if u not in stated and u not in said}
-        # What an unsure sentence may have said is left to a later one by as much as the annotator doubts it.
-        new = {u: w * (1 - doubted.get(u, 0.0)) for u, w in new.items()}
-        weight = sum(w if u in counted else w / 2 for u, w in new.items() if u in counted | reference.all)
-        value = min(1.0, weight / full) if full else float(bool(claim))
-        support = label if isinstance(label, float) else None
-        density = 0.0 if support is None and label != "supported" else reference.density(sentence)
-        original = min(1.0, max(0.0, (copy_share - density) / FADE))
-        clause = clause_share(sentence) if english else 1.0
-        if clause < 1:
-            bare += len(words(sentence))
-            short = min(value, left) if bare < COPY_WORDS else 0.0
-            value, left = max(clause * value, short), left - short
-        earned = original * clause
-        one = Judged(
-            None if isinstance(label, float) else label,
-            len(words(sentence)),
-            relevant=not bearing.isdisjoint(own),
-            repeat=again[i] or content_words(sentence) <= known,
-            copied=not original,
-            value=original * value,
-            support=support,
-        )
-        if one.credited:
-            if support is None:
-                stated |= {u: earned + (1 - earned) * doubted.pop(u, 0.0) for u in new}
-            else:
-                doubted |= {u: (share := doubted.get(u, 0.0)) + (1 - share) * earned * support for u in new}
-        out.append(one)
-    return out, completeness(doubted | stated, points)
-
-
-def cannot_tell(answer: Answer, sentence: str) -> bool:
-    """Whether a sentence abstains; not where it brings in a number, a name or much else that nobody asked about."""
-    known = reference_of(answer.reference).all | specifics(answer.question).keys()
-    free = content_words(answer.question) | STOCK
-    stock = STOCK if is_chinese(sentence) else _STOCK_STEMS
-    new = {stem: weight for stem, weight in specifics(sentence).items() if stem not in known | stock}
-    # Each clause by itself: a claim must not ride on "…, although the document does not mention it".
-    clauses = [clause for clause in CLAUSE.split(sentence) if clause.strip(" .!?。！？")]
-    return (
-        abstains(sentence)
-        and all(abstains(clause) or content_words(clause) <= free for clause in clauses)
-        and all(weight < 1 for weight in new.values())
-        and len(new) <= NEW_WORDS
-    )
 
 
 def own_device() -> str | None:
@@ -262,9 +139,7 @@ class SentenceReward:
         self.annotator = annotator
         self.label_rewards, self.aspects = check_label_rewards(config.label_rewards), check_aspects(config.aspects)
         needs_question = "relevance" in self.aspects or "completeness" in self.aspects
-        self._read = Reader(
-            config.columns, config.thinking, config.response, config.eos_token_ids, needs_question=needs_question
-        )
+        self._read = Reader(config.columns, config.thinking, config.response, config.eos_token_ids, needs_question)
         self.__name__ = name
         self._verdicts = Verdicts(annotator, config.cache_size)
 
@@ -328,25 +203,15 @@ class SentenceReward:
             for sentence in answer.sentences[:count]
         ]  # fmt: skip
         verdicts, hits = self._verdicts(rows)
-        rest = iter(verdicts)
-        labels = [list(islice(rest, count)) for count in counts]
-        # In an answer of another language the annotator may judge copies only, and a copy would win: none of it counts.
-        if self.annotator.languages is not None:
-            reads = (*self.annotator.languages, "none")
-            for answer, own in zip(answers, labels, strict=True):
-                if declared_or_found(answer.language, answer.text) not in reads:
-                    own[:] = [None] * len(own)
-        if self.config.abstention is not None:  # what the document leaves out is no claim about what it says
-            for answer, own in zip(answers, labels, strict=True):
-                said = zip(answer.sentences, own, strict=False)
-                own[:] = [
-                    "no_fact" if label is not None and cannot_tell(answer, sentence) else label
-                    for sentence, label in said
-                ]
-        scored = [
-            self._value(answer, *judged_sentences(answer, own, self.config.copy_share))
-            for answer, own in zip(answers, labels, strict=True)
-        ]
+        rest, languages, scored = iter(verdicts), self.annotator.languages, list[_Scored]()
+        for answer, count in zip(answers, counts, strict=True):
+            own = list(islice(rest, count))
+            if languages is not None and declared_or_found(answer.language, answer.text) not in (*languages, "none"):
+                own = [None] * count  # the annotator may judge copies only there, and a copy would win
+            if self.config.abstention is not None:  # what the document leaves out is no claim about what it says
+                said = zip(own, answer.sentences, strict=False)
+                own = ["no_fact" if label is not None and cannot_tell(answer, text) else label for label, text in said]
+            scored.append(self._value(answer, *judged_sentences(answer, own, self.config.copy_share)))
         return scored, hits / len(rows) if rows else None
 
     def _value(self, answer: Answer, sentences: list[Judged], complete: float) -> _Scored:

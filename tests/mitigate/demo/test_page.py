@@ -9,8 +9,6 @@ import re
 import shutil
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,8 @@ from tests.helpers.jsonl import write_rows
 from tests.helpers.rule_annotator import RuleAnnotator
 
 gr = pytest.importorskip("gradio", reason="skipped: gradio is not installed (the demo extra)")
+
+import httpx  # noqa: E402
 
 from mitigate.demo.limits import Limits  # noqa: E402
 from mitigate.demo.page import build, launch  # noqa: E402
@@ -81,18 +81,11 @@ def served() -> Iterator[Served]:
         loop.close()
 
 
-@pytest.fixture(scope="module")
-def client(served: Served) -> Iterator[Any]:
+def test_endpoints_on_loopback_annotate_as_annotate(served: Served) -> None:
     from gradio_client import Client
-
-    one = Client(served.url, verbose=False, httpx_kwargs={"timeout": WAIT / 1000})
-    yield one
-    one.close()
-
-
-def test_endpoints_on_loopback_annotate_as_annotate(served: Served, client: Any) -> None:
     from gradio_client.exceptions import AppError
 
+    client = Client(served.url, verbose=False, httpx_kwargs={"timeout": WAIT / 1000})
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", served.url)
     assert served.page.share_url is None
     assert set(client.view_api(return_format="dict")["named_endpoints"]) == {"/annotate"}
@@ -103,6 +96,7 @@ def test_endpoints_on_loopback_annotate_as_annotate(served: Served, client: Any)
     assert client.predict("", REFERENCE, ANSWER, api_name="/annotate")["sentences"] == found["sentences"]
     with pytest.raises(AppError, match="'broken' can't be loaded: no <b>folder</b>"):
         client.predict("", "r", "a", "broken", api_name="/annotate")
+    client.close()
 
 
 def test_addresses_are_fetched_only_where_allowed(served: Served) -> None:
@@ -111,13 +105,14 @@ def test_addresses_are_fetched_only_where_allowed(served: Served) -> None:
         assert ("from_files" in named, "from_web" in named) == (True, offered)
 
 
-def test_foreign_names_of_this_machine_are_refused(served: Served) -> None:
-    asked = urllib.request.Request(served.url, headers={"Host": "evil.example:7860"})
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(asked, timeout=60)
-    with refused.value as answer:
-        told = "This page answers to 127.0.0.1 and localhost, not to evil.example. Behind a proxy, start it with --auth"
-        assert (answer.code, json.loads(answer.read())["detail"].startswith(told)) == (403, True)
+def test_foreign_names_and_too_large_requests_are_refused(served: Served) -> None:
+    foreign = httpx.get(served.url, headers={"Host": "evil.example:7860"}, timeout=60)
+    told = "This page answers to 127.0.0.1 and localhost, not to evil.example. Behind a proxy, start it with --auth"
+    assert (foreign.status_code, foreign.json()["detail"].startswith(told)) == (403, True)
+    body = {"data": ["", "r", "x" * 8_000_000, "rule"]}
+    large = httpx.post(f"{served.url}gradio_api/call/annotate", json=body, timeout=60)
+    assert large.status_code == 413
+    assert "bytes; this page takes 6,000,000" in large.json()["detail"]
 
 
 def test_where_it_listens_and_whom_it_answers(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,17 +128,6 @@ def test_where_it_listens_and_whom_it_answers(served: Served, monkeypatch: pytes
         with pytest.raises(OSError, match=r"\[Errno"):
             launch(served.page, Limits(), host=wrong, block=False)
     assert len(given) == 3  # Gradio, which would try for minutes, was not asked
-
-
-def test_too_large_request_is_not_read(served: Served) -> None:
-    body = json.dumps({"data": ["", "r", "x" * 8_000_000, "rule"]}).encode()
-    url, kind = f"{served.url}gradio_api/call/annotate", {"Content-Type": "application/json"}
-    asked = urllib.request.Request(url, data=body, headers=kind)
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(asked, timeout=60)
-    with refused.value as answer:
-        assert answer.code == 413
-        assert "bytes; this page takes 6,000,000" in json.loads(answer.read())["detail"]
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +182,25 @@ def judge(page: Any, answer: str, reference: str = REFERENCE, annotator: str = "
         page.wait_for_selector("#annotated .mt-view:not(.busy) .s")
 
 
+def downloaded(page: Any, button: str) -> tuple[str, str]:
+    """Name and content of the file that a button gives."""
+    with page.expect_download() as download:
+        page.click(button)
+    return download.value.suggested_filename, Path(download.value.path()).read_text()
+
+
+def add_document(page: Any, file: Any) -> None:
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Add documents").locator("visible=true").click()
+    chooser.value.set_files(file)
+
+
+def add_address(page: Any, address: str) -> None:
+    box = page.get_by_label("Web address").locator("visible=true")
+    box.fill(address)
+    box.press("Enter")
+
+
 def choose(page: Any, box: str, name: str) -> None:
     page.fill(f"{box} input", name)
     page.keyboard.press("Enter")
@@ -238,9 +241,7 @@ def test_chosen_sentence_shows_its_card_and_evidence(visit: Any) -> None:
     assert "**Not for**" in popup.value.text_content("body")  # its model card
     page.click("#how label:has-text('decide all')")
     page.wait_for_selector("#annotated .measured", state="detached")  # those verdicts were not measured
-    with page.expect_download() as download:
-        page.click("#save")
-    assert json.loads(Path(download.value.path()).read_text())["answer"] == answer
+    assert json.loads(downloaded(page, "#save")[1])["answer"] == answer
 
 
 def test_hostile_text_is_text(visit: Any) -> None:
@@ -311,11 +312,7 @@ def test_batch_goes_up_and_comes_down(visit: Any, tmp_path: Path) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     heights = page.eval_on_selector_all("#batch-records th span", "all => all.map(e => e.offsetHeight)")
     assert 0 < max(heights) < 60  # no word of the header is broken, on a phone neither
-    found = []
-    for number in range(3):
-        with page.expect_download() as download:
-            page.click(f"#batch-save-{number}")
-        found.append((download.value.suggested_filename, Path(download.value.path()).read_text()))
+    found = [downloaded(page, f"#batch-save-{number}") for number in range(3)]
     assert [name for name, _ in found] == ["annotated.jsonl", "report.html", "rejected.jsonl"]
     written = [json.loads(line) for line in found[0][1].splitlines()]
     assert [row["id"] for row in written] == [f"r{i}" for i in range(6)]
@@ -329,7 +326,7 @@ def test_batch_goes_up_and_comes_down(visit: Any, tmp_path: Path) -> None:
     page.wait_for_selector("#batched .notice >> text=Choose a file")
 
 
-def test_stopped_batch_gives_what_is_done(visit: Any, tmp_path: Path) -> None:
+def test_stopped_and_failed_batches_keep_what_is_done(visit: Any, tmp_path: Path) -> None:
     page = visit()
     upload(page, write_rows(tmp_path / "in.jsonl", [{"reference": REFERENCE, "answer": ANSWER}] * 200))
     page.click(".mt-annotator:visible input")
@@ -339,12 +336,7 @@ def test_stopped_batch_gives_what_is_done(visit: Any, tmp_path: Path) -> None:
     page.click("#batch-stop")
     page.wait_for_selector("#batch-save-0:not([disabled])")
     done = int(re.search(r"(\d+) of 200 records, stopped", page.inner_text("#batched"))[1])
-    with page.expect_download() as download:
-        page.click("#batch-save-0")
-    assert len(Path(download.value.path()).read_text().splitlines()) == done > 0
-
-
-def test_failed_batch_keeps_what_is_done(visit: Any, tmp_path: Path) -> None:
+    assert len(downloaded(page, "#batch-save-0")[1].splitlines()) == done > 0
     page = visit()
     answers = ["It is 1.", "It is 2.", "Fail."]
     upload(page, write_rows(tmp_path / "in.jsonl", [{"reference": REFERENCE, "answer": a} for a in answers]))
@@ -353,9 +345,8 @@ def test_failed_batch_keeps_what_is_done(visit: Any, tmp_path: Path) -> None:
     page.wait_for_selector("#batched .notice")
     assert "'slow' failed: the server went away" in page.inner_text("#batched .notice")
     assert "2 of 3 records, stopped" in page.inner_text("#batched")
-    with page.expect_download() as download:
-        page.click("#batch-save-0")
-    assert [json.loads(line)["answer"] for line in Path(download.value.path()).read_text().splitlines()] == answers[:2]
+    rows = downloaded(page, "#batch-save-0")[1].splitlines()
+    assert [json.loads(row)["answer"] for row in rows] == answers[:2]
 
 
 def test_compare_ranks_the_answers(visit: Any) -> None:
@@ -410,17 +401,11 @@ def test_mitigate_tab_asks_and_mends(visit: Any, served: Served, tmp_path: Path)
     page.get_by_role("tab", name="Mitigate").click()
     page.fill("#ask-question textarea", "Who owned it?")
     tmp_path.joinpath("mill.html").write_text(f"<script>no</script><p>{REFERENCE.replace(chr(10), '<p>')}")
-    with page.expect_file_chooser() as chooser:
-        page.get_by_role("button", name="Add documents").locator("visible=true").click()
-    chooser.value.set_files(tmp_path / "mill.html")
+    add_document(page, tmp_path / "mill.html")
     page.wait_for_function("document.querySelector('#ask-document textarea').value.includes('miller')")
-    with page.expect_file_chooser() as chooser:
-        page.get_by_role("button", name="Add documents").locator("visible=true").click()
-    chooser.value.set_files({"name": "x.pdf", "mimeType": "application/pdf", "buffer": b"no pdf"})
+    add_document(page, {"name": "x.pdf", "mimeType": "application/pdf", "buffer": b"no pdf"})
     page.wait_for_selector(".mt-wrong .notice >> text=x.pdf can't be read")
-    address = page.get_by_label("Web address").locator("visible=true")
-    address.fill(served.url)  # the page itself, on loopback
-    address.press("Enter")
+    add_address(page, served.url)  # the page itself, on loopback
     page.wait_for_selector(".mt-wrong .notice >> text=is inside a private network (127.0.0.1)")
     page.get_by_role("button", name="Ollama").click()
     page.wait_for_function("document.querySelector('#ask-engine input').value.endsWith('@http://127.0.0.1:11434/v1')")
@@ -442,13 +427,8 @@ def test_documents_join_what_came_meanwhile(visit: Any, monkeypatch: pytest.Monk
     monkeypatch.setattr("mitigate.demo.parts.read_address", lambda *_: come.wait(300) and "From the web.")
     page = visit()
     page.fill("#reference textarea", "Typed.")
-    address = page.get_by_label("Web address").locator("visible=true")
-    address.fill("https://docs.example")
-    address.press("Enter")
-    file = {"name": "a.txt", "mimeType": "text/plain", "buffer": b"From a file."}
-    with page.expect_file_chooser() as chooser:
-        page.get_by_role("button", name="Add documents").locator("visible=true").click()
-    chooser.value.set_files(file)
+    add_address(page, "https://docs.example")
+    add_document(page, {"name": "a.txt", "mimeType": "text/plain", "buffer": b"From a file."})
     for text in ("Typed.\n\nFrom a file.", "Typed.\n\nFrom a file.\n\nFrom the web."):
         page.wait_for_function(f"document.querySelector('#reference textarea').value === {json.dumps(text)}")
         come.set()
@@ -477,9 +457,7 @@ def test_changed_input_is_stale_and_labels_stay(visit: Any) -> None:
     page.click("#earlier input")
     page.get_by_role("option", name=ANSWER[:20]).click()
     page.wait_for_function("document.querySelector('#answer textarea').value.startsWith('The mill')")
-    with page.expect_download() as download:
-        page.click("#labels")
-    row = json.loads(Path(download.value.path()).read_text())
+    row = json.loads(downloaded(page, "#labels")[1])
     assert row == {"reference": REFERENCE, "sentence": "Its owner was a baker.", "label": "supported"}
 
 

@@ -25,8 +25,11 @@ from tests.helpers.jsonl import read_rows, write_rows
 from tests.helpers.rule_annotator import RuleAnnotator
 
 
-def service_of(annotator: Any, limits: Limits = Limits()) -> Service:  # noqa: B008
-    return Service(Shelf(load=lambda _: annotator), limits)
+def service_of(annotator: Any, limits: Limits = Limits(), model: Any = None) -> Service:  # noqa: B008
+    shelf = Shelf(load=lambda _: annotator)
+    if model is not None:
+        shelf.engine = lambda name: model  # type: ignore[method-assign]
+    return Service(shelf, limits)
 
 
 def steps(annotator: Any, reference: str, answer: str) -> list[Step]:
@@ -106,10 +109,7 @@ def test_file_is_annotated_into_files(tmp_path: Path) -> None:
     lines[2:2] = ["{not json <b>", json.dumps({"reference": "x" * 2001, "answer": "a"})]
     source.write_text("\n".join(lines))
     service = service_of(RuleAnnotator(), Limits(characters=2000, reference=2000))
-    done = [batch.done for batch in run_batch(service, source, None) if batch]
     *_, batch = run_batch(service, source, None)
-    assert done[0] == 0
-    assert done[-1] == 5
     written = read_rows(batch.output)
     assert [row["id"] for row in written] == [0, 1, 2, 3, 4]
     assert [s["label"] for s in written[0]["sentences"]] == ["supported", "contradictory", "unverifiable", "no_fact"]
@@ -118,20 +118,18 @@ def test_file_is_annotated_into_files(tmp_path: Path) -> None:
     assert [row["line"] for row in read_rows(batch.rejected_file)] == [3, 4]
     assert "1 sentence contradicts the source, 1 is not in it, 1 is supported." in batch.files()[1].read_text()
     table = tmp_path / "in.csv"
-    table.write_text(f'id,question,reference,answer\n7,,"{REFERENCE}","It is red. 5 > 4."\n')
-    *_, batch = run_batch(service, table, None)
-    assert [(row["id"], row["answer"]) for row in read_rows(batch.output)] == [("7", "It is red. 5 > 4.")]
-    table.write_text(f'answer;reference\n"It is 1; 2.";"{REFERENCE}"\n')
-    *_, batch = run_batch(service, table, None)
-    assert [row["answer"] for row in read_rows(batch.output)] == ["It is 1; 2."]
-    for head in ('"answer","reference","note; with; many; signs"', "answer,reference,a;b;c;d;e"):
-        table.write_text(f'{head}\nIt is 1.,"{REFERENCE}",\n')
-        *_, batch = run_batch(service, table, None)
-        assert [row["answer"] for row in read_rows(batch.output)] == ["It is 1."]
-    table.write_text("Frage;answer\n1;2\n")
-    with pytest.raises(
-        Refusal, match=r"in.csv: expected columns named reference and answer, got 'Frage', 'answer'; no ref"
+    for text, found in (
+        (f'id,question,reference,answer\n7,,"{REFERENCE}","It is red. 5 > 4."\n', ("7", "It is red. 5 > 4.")),
+        (f'answer;reference\n"It is 1; 2.";"{REFERENCE}"\n', (None, "It is 1; 2.")),
+        (f'"answer","reference","note; with; many; signs"\nIt is 1.,"{REFERENCE}",\n', (None, "It is 1.")),
+        (f'answer,reference,a;b;c;d;e\nIt is 1.,"{REFERENCE}",\n', (None, "It is 1.")),
     ):
+        table.write_text(text)
+        *_, batch = run_batch(service, table, None)
+        assert [(row.get("id"), row["answer"]) for row in read_rows(batch.output)] == [found]
+    table.write_text("Frage;answer\n1;2\n")
+    told = "in.csv: expected columns named reference and answer, got 'Frage', 'answer'; no ref"
+    with pytest.raises(Refusal, match=told):
         list(run_batch(service, table, None))
     table.write_bytes("reference,answer\nCafé,Café\n".encode("latin-1"))
     with pytest.raises(Refusal, match=r"in.csv is not UTF-8: save it as UTF-8"):
@@ -224,8 +222,7 @@ def test_documents_become_text(tmp_path: Path) -> None:
 
 def test_answer_is_mended_by_its_edits(monkeypatch: pytest.MonkeyPatch) -> None:
     judge, model, judges = RuleAnnotator(), Stub(), list[str]()
-    service = service_of(judge)
-    service.shelf.engine = lambda name: model  # type: ignore[method-assign,assignment,return-value]
+    service = service_of(judge, model=model)
     *_, (before, waiting) = filter(None, answered(service, "Who?", REFERENCE, "", ""))
     assert (before["answer"], waiting) == ("The mill was built in 1804. Its owner was a baker.", [])
     assert [s["label"] for s in before["sentences"]] == ["supported", "contradictory"]
@@ -251,8 +248,7 @@ def test_right_answer_is_not_drawn_again() -> None:
             asked.append(text)
             return "The mill was built in 1804. It has red roofs. " + "Nothing more. " * 9
 
-    service = service_of(RuleAnnotator())
-    service.shelf.engine = lambda name: Right()  # type: ignore[method-assign,assignment,return-value]
+    service = service_of(RuleAnnotator(), model=Right())
     *_, (written, _) = filter(None, answered(service, "Who?", REFERENCE, "", ""))
     assert len(written["sentences"]) == SENTENCES  # of eleven
     right = RuleAnnotator().annotate(question="Who?", reference=REFERENCE, answer="It has red roofs.").to_dict()
@@ -263,13 +259,9 @@ def test_right_answer_is_not_drawn_again() -> None:
     assert (found.answers, found.before["sentences"]) == (1, right["sentences"])
 
 
-def test_presets_are_engines() -> None:
-    kinds = [parse_engine(text).kind for text in PRESETS.values()]
-    assert kinds == ["transformers", "openai", "openai", "openai", "openai", "transformers"]
+def test_presets_are_engines_and_read_what_bears_on_the_question() -> None:
+    assert {parse_engine(text).kind for text in PRESETS.values()} == {"transformers", "openai"}
     assert next(iter(PRESETS.values())) == Shelf().engines[0]
-
-
-def test_model_reads_what_bears_on_the_question() -> None:
     service = service_of(RuleAnnotator())
     filler = "".join(f"Ship number {i} was painted in the harbour of Ostrand. " for i in range(300))
     long = f"{filler}The mill was built in 1804. {filler}"
@@ -295,9 +287,7 @@ def test_answer_that_breaks_off_is_refused(failing: bool) -> None:
             finally:
                 closed.set()
 
-    service = service_of(RuleAnnotator())
-    service.shelf.engine = lambda name: Streaming()  # type: ignore[method-assign,assignment,return-value]
-    going = answered(service, "Who?", REFERENCE, "", "")
+    going = answered(service_of(RuleAnnotator(), model=Streaming()), "Who?", REFERENCE, "", "")
     if failing:
         with pytest.raises(Refusal, match="'stub:one' failed: out of memory"):
             list(going)
@@ -333,12 +323,8 @@ def test_shown_verdicts_of_examples_are_right(name: str) -> None:
 
 def test_compared_answers_stand_best_first() -> None:
     judge = RuleAnnotator()
-    answers = [
-        ("wrong", "Its owner was a baker."),
-        ("none", ""),
-        ("silent", "how nice."),
-        ("right", "It has red roofs."),
-    ]
+    texts = {"wrong": "Its owner was a baker.", "none": "", "silent": "how nice.", "right": "It has red roofs."}
+    answers = [*texts.items()]
     found = [judge.annotate(reference=REFERENCE, answer=text).to_dict() for _, text in answers]
     first = {**found[0], "sentences": []}
     steps: dict[int, Step] = {0: (found[0], ()), 2: (found[2], ()), 3: (found[3], ())}

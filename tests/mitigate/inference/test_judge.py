@@ -7,8 +7,8 @@ from itertools import product
 import pytest
 
 from mitigate.cli.main import main
-from mitigate.inference.judge import by_annotator, chats, combine, estimate, prompt, read_verdict, tally, with_silence
-from tests.helpers.engines_server import completion, error, serving
+from mitigate.inference.judge import by_annotator, by_engine, chats, estimate, prompt, read_verdict, tally, with_silence
+from tests.helpers.engines_server import Scripted, completion, error, serving
 from tests.helpers.jsonl import read_rows, write_rows
 from tests.helpers.rule_annotator import LOST, REFERENCE, RIGHT, WRONG, RuleAnnotator
 
@@ -21,9 +21,14 @@ PAIRS = [
 
 
 def test_both_orders_must_agree():
+    """The method was shown second, then first."""
     agreed = {("second", "first"): "method", ("first", "second"): "baseline", ("none", "none"): "tie"}
-    for pair in product(("first", "second", "none", None), repeat=2):
-        assert combine(*pair) == agreed.get(pair, "unsure")
+    orders = [*product(("first", "second", "none", None), repeat=2)]
+    replies = [f"Better: {said}" if said else "Who knows" for order in orders for said in order]
+    judged = by_engine(PAIRS[:1] * len(orders), Scripted(lambda _, call: replies[call - 1]))
+    assert [(tuple(found["verdicts"]), outcome) for outcome, found in judged] == [
+        (order, agreed.get(order, "unsure")) for order in orders
+    ]
 
 
 @pytest.mark.parametrize(("reply", "verdict"), [

@@ -133,7 +133,7 @@ def test_the_command_line_takes_the_plugin(plugin, model, tmp_path, monkeypatch,
     assert (tmp_path / "out" / "model.safetensors").is_file()
 
 
-def test_the_plugin_is_light_named_and_picklable(plugin):
+def test_the_plugin_is_light_named_picklable_and_checked(plugin, monkeypatch):
     found = plugin()
     assert found.__name__ == "factuality"
     assert found is plugins.factuality
@@ -143,15 +143,9 @@ def test_the_plugin_is_light_named_and_picklable(plugin):
         _ = plugins.relevance
     code = "import sys; from mitigate.rewards.reward import factuality; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
-
-
-def test_a_wrong_configuration_fails_at_the_look_up(plugin, tmp_path, monkeypatch):
-    bad = tmp_path / "reward.yaml"
-    monkeypatch.setenv(plugins.CONFIG_VARIABLE, str(bad))
-    with pytest.raises(UsageError, match=r"cannot read .*reward\.yaml"):
-        plugin()
-    bad.write_text("label_reward: {supported: 1}\n", encoding="utf-8")
-    with pytest.raises(UsageError, match="did you mean 'label_rewards'\\?"):
+    monkeypatch.setenv(plugins.CONFIG_VARIABLE, "nowhere/reward.yaml")
+    del plugins.__dict__["factuality"]
+    with pytest.raises(UsageError, match=r"cannot read .*reward\.yaml"):  # at the look-up, before a model is loaded
         plugin()
 
 

@@ -10,6 +10,7 @@ from mitigate.rewards.inputs import (
     claims,
     completion_text,
     cut_offs,
+    judged_sentences,
     open_question,
     question_of,
     reference_text,
@@ -18,7 +19,6 @@ from mitigate.rewards.inputs import (
     specifics,
     words,
 )
-from mitigate.rewards.reward import judged_sentences
 
 THINK = ("<think>", "</think>")
 
@@ -44,14 +44,13 @@ def test_text_of_a_completion(completion, text):
     assert completion_text(completion) == text
 
 
-def test_a_completion_of_another_kind_is_refused():
+def test_other_kinds_of_completions_and_prompts():
     with pytest.raises(TypeError, match="strings or lists of messages with role and content, got int"):
         completion_text(3)
-
-
-def test_question_of_a_prompt():
     chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "When?"}]
     assert (question_of(chat), question_of("When?"), question_of([])) == ("When?", "When?", "")
+    assert reference_text(["It is red.", None, " ", "It is old."]) == "It is red.\n\nIt is old."
+    assert [reference_text(value) for value in ("a", None, 3, [])] == ["a", "", "", ""]
 
 
 @pytest.mark.parametrize(("text", "sentences"), [
@@ -78,11 +77,8 @@ def test_other_tags_can_be_named():
     assert judged("##not this## but this", thinking=("##", "##")) == ["but this"]
 
 
-def test_words():
+def test_words_and_repeats():
     assert words("It's 1,200 km²: 北京 is No. 1") == ["it", "s", "1,200", "km²", "北", "京", "is", "no", "1"]
-
-
-def test_repeats():
     sentences = [
         "The bridge was opened in 1931.",
         "In 1931, the bridge opened was.",  # the same words
@@ -92,8 +88,10 @@ def test_repeats():
         "它在1931年开放。",
         "它在1931年开放！",
         "...",
+        "The old stone bridge over the river Tern at Wexley opened in 1931.",
+        "The old stone bridge over the river Tern at Wexley opened in 1932.",  # 7 of 8, but for the number
     ]
-    assert repeats(sentences) == [False, True, False, False, True, False, True, False]
+    assert repeats(sentences) == [False, True, False, False, True, False, True, False, False, False]
     assert repeats([]) == []
 
 
@@ -159,14 +157,9 @@ def test_words_of_the_reference_in_an_order_of_ones_own_are_no_copy():
     own = "The Scottish engineer Ada Finch designed the bridge across the river Tern, which carried its first traffic."
     assert reference.density(own) < 0.6  # four words of it are the first sentence, turned
     assert reference.density("Bridge of a river, Wexley: an old crossing, the Tern.") < 0.85  # two runs, interleaved
-    chinese = Reference("他是医生。他出生在伦敦。")
+    chinese = Reference("他是医生。他出生在伦敦。")  # characters count
+    assert chinese.density("他在伦敦出生。") == pytest.approx(4 / 6)  # 他, 在, 伦, 敦 of six stand in order
     assert chinese.density("作为医生，他是伦敦一家大医院最早的三位创始人之一，后来在巴黎去世。") < 0.3
-
-
-def test_density_of_chinese_counts_characters():
-    reference = Reference("这座桥于一九三一年建成，全长四百一十二米。")
-    assert reference.density("这座桥于一九三一年建成。") == 1.0
-    assert reference.density("它有四百多米长，三十年代初完工。") < 0.7
 
 
 def test_specifics_and_points_by_hand():
@@ -181,17 +174,10 @@ def test_specifics_and_points_by_hand():
     assert Reference("").points("Who?") == []
 
 
-def test_a_reference_may_be_passages():
-    assert reference_text(["It is red.", None, " ", "It is old."]) == "It is red.\n\nIt is old."
-    assert [reference_text(value) for value in ("a", None, 3, [])] == ["a", "", "", ""]
-
-
-def test_cut_off_by_the_end_token_where_known():
+def test_cut_off_by_the_end_token_where_known_else_by_length_and_full_stop():
     ids = [[5, 6, 2], [5, 6, 7], []]
-    assert cut_offs(["a.", "b.", ""], ids, frozenset({2}), 0) == ([False, True, True], 3)
-
-
-def test_cut_off_by_length_and_full_stop_otherwise():
+    for ends in (2, [2, 9]):
+        assert cut_offs(["a.", "b.", ""], ids, ends, 0) == ([False, True, True], 3)
     ends = {"It is red and": True, "a,": True, "": True}  # whether they are cut off
     ends |= {"It is red and long.": False, 'He said "yes."': False, "完了。": False}
     assert cut_offs(list(ends), [[1] * 4] * 6, None, 0) == (list(ends.values()), 4)
@@ -209,36 +195,39 @@ def test_only_a_sentence_at_the_end_is_part():
     assert not last_is_part("")
 
 
-@pytest.mark.parametrize(
-    ("sentences", "expected"),
-    [
-        (["The text discusses her career, a part of history."], [" part of history."]),
-        (["The text is about a bridge that opened in 1931."], [" opened in 1931."]),
-        (["Overall, this short passage provides details, including her role."], [""]),
-        (
-            ["The text's author describes the bird.", "It also highlights its song.", "It is red.", "It covers 2 km."],
-            ["", "", None, None],
-        ),
-        (["It describes a bird.", "The novel explores grief.", "The text says that X is old."], [None] * 3),
-        (["This document gives the tenant 30 days.", "The text provides a brief overview of it."], [None, ""]),
-        (["The text briefly describes cities, such as Rome, as well as Ada."], [""]),
-        (["This text speaks of Ada as old."], [" old."]),
-        (["The text does not tell."], [None]),
-        (["The text discusses the museum.", "It includes 12 rooms.", "It has a park."], ["", None, None]),
-        (["The text is about 12 km long."], [None]),
-        (
-            ["The text discusses the following: Ada, Rome.", "1. It also covers the topics as follows: a, b."],
-            ["", None],
-        ),
-        (
-            ["1. The text discusses Ada.", "2) It does mention Rome.", "The text does mention: Rome fell."],
-            ["", "", " Rome fell."],
-        ),
-        (["The author also discusses Rome.", "It mentions Ada.", "The authors explore it."], ["", "", ""]),
-        (["The author described Rome in 1931.", "The author speaks Greek.", "The writer told Ada."], [None] * 3),
-        (["The text names its topics as follows: Ada and Rome.", "The text outlines these points: Ada."], [None, ""]),
-        (["本文介绍了一座桥。", "文章还介绍了这座桥，它于1931年开放。"], ["", "它于1931年开放。"]),
-    ],
-)
+SUBJECT = "It speaks of Ada Finch, the writer, with authority."
+
+
+@pytest.mark.parametrize(("sentences", "expected"), [
+    (["The text discusses her career, a part of history."], [" part of history."]),
+    (["The text is about a bridge that opened in 1931."], [" opened in 1931."]),
+    (["Overall, this short passage provides details, including her role."], [""]),
+    (["The text's author describes the bird.", "It also highlights its song.", "It is red.", "It covers 2 km."],
+     ["", "", None, None]),
+    (["It describes a bird.", "The novel explores grief.", "The text says that X is old."], [None] * 3),
+    (["This document gives the tenant 30 days.", "The text provides a brief overview of it."], [None, ""]),
+    (["The text briefly describes cities, such as Rome, as well as Ada."], [""]),
+    (["This text speaks of Ada as old."], [" old."]),
+    (["The text does not tell."], [None]),
+    (["The text discusses the museum.", "It includes 12 rooms.", "It has a park."], ["", None, None]),
+    (["The text is about 12 km long."], [None]),
+    (["The text discusses the following: Ada, Rome.", "1. It also covers the topics as follows: a, b."], ["", None]),
+    (["1. The text discusses Ada.", "2) It does mention Rome.", "The text does mention: Rome fell."],
+     ["", "", " Rome fell."]),
+    (["The author also discusses Rome.", "It mentions Ada.", "The authors explore it."], ["", "", ""]),
+    (["The author described Rome in 1931.", "The author speaks Greek.", "The author told Ada."], [None] * 3),
+    (["The text names its topics as follows: Ada and Rome.", "The text outlines these points: Ada."], [None, ""]),
+    (["本文介绍了一座桥。", "文章还介绍了这座桥，它于1931年开放。"], ["", "它于1931年开放。"]),
+    # She is a writer of whom SUBJECT tells, so this is a claim; the text itself stays a text.
+    (["The Writer explores grief.", "It mentions Rome.", "The writers discuss it."], [None] * 3),
+    (["The author explores grief.", "The text's writer discusses it.", "It mentions Rome."], ["", "", ""]),
+])  # fmt: skip
 def test_what_a_sentence_about_the_text_claims(sentences, expected):
-    assert claims(sentences) == [own if said is None else said for own, said in zip(sentences, expected, strict=True)]
+    wanted = [own if said is None else said for own, said in zip(sentences, expected, strict=True)]
+    assert claims(sentences, SUBJECT) == wanted
+
+
+def test_an_author_stands_for_the_text_where_it_tells_of_none():
+    said = "The author explores grief."
+    assert claims([said], "She wrote of grief with authority.") == [""]
+    assert claims([said], "Its AUTHORS wrote of grief.") == [said]

@@ -29,6 +29,11 @@ class Counting(ExactAnnotator):
         return super().predict(rows)
 
 
+class Yes(Counting):
+    def label(self, *_):
+        return "supported", -1, ()
+
+
 def lexical(annotator=None, **options):
     """Labels only; the stand-in supports nothing but copies."""
     return SentenceReward(annotator or Counting(), **{"aspects": {"factuality": 1}, "copy_share": None} | options)
@@ -77,29 +82,21 @@ def test_verdicts_are_kept_by_what_is_read():
     annotator.fingerprint = "exact-2"
     reward(**call)
     assert len(annotator.rows) == 6
-
-
-def test_an_annotator_that_reads_the_answer_says_so():
-    annotator = Counting()
-    annotator.reads = ("reference", "sentence", "answer")
-    reward = lexical(annotator)
+    annotator.reads = ("reference", "sentence", "answer")  # an annotator that reads the answer says so
     reward(completions=[GOOD, f"{GOOD} {WRONG}"], reference=[REFERENCE] * 2, question=["a", "b"])
-    assert [(r["sentence"], r["answer"]) for r in annotator.rows[0]] == [
+    assert [(r["sentence"], r["answer"]) for r in annotator.rows[6]] == [
         (GOOD, GOOD), (GOOD, f"{GOOD} {WRONG}"), (WRONG, f"{GOOD} {WRONG}")
     ]  # fmt: skip
-    assert "question" not in annotator.rows[0][0]
+    assert "question" not in annotator.rows[6][0]
 
 
-@pytest.mark.parametrize(("size", "asked"), [(0, 2), (1, 2), (2, 1)])
-def test_the_cache_has_a_size(size, asked):
-    annotator = Counting()
-    reward = lexical(annotator, cache_size=size)
-    for _ in range(2):
-        reward(completions=[f"{GOOD} {WRONG}"], reference=[REFERENCE])
-    assert len(annotator.rows) == asked
+def test_the_cache_has_a_size_and_no_failed_verdicts():
+    for size, asked in ((0, 2), (1, 2), (2, 1)):
+        reward = lexical(annotator := Counting(), cache_size=size)
+        for _ in range(2):
+            reward(completions=[f"{GOOD} {WRONG}"], reference=[REFERENCE])
+        assert len(annotator.rows) == asked
 
-
-def test_failed_verdicts_are_asked_again():
     class Failing(Counting):
         def predict(self, rows):
             super().predict(rows)
@@ -159,22 +156,15 @@ def test_columns_are_renamed_and_checked_before_training():
             reward.check(data)
 
 
-@pytest.mark.parametrize(("options", "words"), [
-    ({"aspects": {"style": 1}}, "unknown aspect 'style'; known are factuality"),
-    ({"label_rewards": {"maybe": 1}}, "unknown label 'maybe'; known are"),
-    ({"calibration": "c.json"}, "calibration: expected an annotator named by a string, got 'exact'"),
-    ({"copyshare": 0.5}, "SentenceReward: unknown key 'copyshare'; did you mean 'copy_share'"),
-])  # fmt: skip
-def test_wrong_options_are_refused(options, words):
-    with pytest.raises(ValueError, match=words):
-        SentenceReward(Counting(), **options)
-
-
-def test_an_annotator_that_loses_sentences_is_refused():
+def test_wrong_options_and_lost_sentences_are_refused():
     class Losing(Counting):
         def predict(self, rows):
             return super().predict(rows)[1:]
 
+    with pytest.raises(ValueError, match="calibration: expected an annotator named by a string, got 'exact'"):
+        SentenceReward(Counting(), calibration="c.json")
+    with pytest.raises(ValueError, match="SentenceReward: unknown key 'copyshare'; did you mean 'copy_share'"):
+        SentenceReward(Counting(), copyshare=0.5)
     with pytest.raises(ValueError, match="annotator 'exact': expected 2 judgements, got 1"):
         lexical(Losing())(completions=[f"{GOOD} {WRONG}"], reference=[REFERENCE])
 
@@ -275,10 +265,6 @@ def test_gold_points_take_the_place_of_the_references():
 def test_near_copies_and_vague_answers_earn_little():
     """One sentence said in own words; the same with a word put between; true, but without specifics."""
 
-    class Yes(Counting):
-        def label(self, *_):
-            return "supported", -1, ()
-
     texts = ["In 1931 it was that the bridge opened.", "The bridge indeed opened, in 1931.", "A bridge opened once."]
     own, near, vague = lexical(Yes(), copy_share=0.8)(completions=texts, reference=[REFERENCE] * 3)
     assert float(own) == 1.0
@@ -306,10 +292,6 @@ def test_near_copies_and_vague_answers_earn_little():
 
 
 def test_naming_what_the_text_is_about_earns_nothing():
-    class Yes(Counting):
-        def label(self, *_):
-            return "supported", -1, ()
-
     topics = "The text discusses Ada Finch, the bridge and 1931. It also mentions 412 metres."
     texts = [topics, "The text discusses a bridge, which Ada Finch designed and which opened in 1931.", ""]
     about, told, silent = lexical(Yes())(completions=texts, reference=[REFERENCE] * 3)
