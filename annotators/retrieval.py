@@ -286,11 +286,10 @@ def fuse(scores: Sequence[np.ndarray]) -> np.ndarray:
 
     Source: Cormack, Clarke & Büttcher 2009: Σ 1 / (k + rank), rank from 1; here k = ``RANK_OFFSET``.
     """
-    from scipy.stats import rankdata
-
     total_QP = np.zeros(scores[0].shape, np.float32)
-    for scores_QP in scores:
-        total_QP += 1 / (RANK_OFFSET + rankdata(-scores_QP, method="min", axis=1))
+    for scores_QP in scores:  # scipy's rankdata does it too, and takes a quarter of a second to import
+        above_QP = np.stack([np.searchsorted(np.sort(row_P), row_P) for row_P in -scores_QP])
+        total_QP += 1 / (RANK_OFFSET + 1 + above_QP)
     return total_QP
 
 
