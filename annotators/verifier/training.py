@@ -3,13 +3,14 @@
     1. pairs.jsonl, pairs/      labelled pairs of evidence and claim: what follows from a text and what does not
     2. edits.jsonl              sentences of documents and people's supported ones, reworded, half of them made false
     3. labels.jsonl, labels/    human labels, with edits and some of the pairs mixed in, so that both stay learned
-    4. taught/                  what a teacher, another verifier, says of labelled, edited and paired sentences
+    4. further/                 the labels with more edits and pairs, by a teacher's verdicts where there is a teacher
 
 ``mitigate train annotators/embedded`` runs it. Folds 2 to 4 train, fold 1 chooses, fold 0 is not read beyond its fold
 number; pairs that share a text with folds 0 and 1 are left out. Three losses: of the verdict, of the order within a
 case (the same claim, with and without support), and of the tokens where it is known which of them lack support. What a
-teacher says takes the place of the first two (Hinton et al. 2015, section 2, at a temperature of 1); the weights are
-then the mean of those before and after it, which judge better than either (Wortsman et al. 2022, section 3).
+teacher, another verifier, says takes the place of the first two (Hinton et al. 2015, section 2, at a temperature of 1).
+After the last stage weights are the mean of those before and after it, which judge better than either (Wortsman et al.
+2022, section 3).
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ TOKEN_WEIGHT, POSITIVE_TOKEN = 0.5, 3.0
 """Weight of the token head's loss, and in it of unsupported tokens, which are few."""
 RANK_WEIGHT, MARGIN = 0.5, 1.0
 LARGEST, POOL = 4, 2000  # rows of a case that stay together; groups that are sorted by length at once
-TAUGHT_EDITS, TAUGHT_PAIRS = 16_000, 8_000  # among what a teacher is asked about
+FURTHER_EDITS = 16_000  # of the last stage
 PART = 512  # sentences that a teacher judges between two files
 MAX_PASSAGES = 150  # passages of a document that edited sentences are made from
 EDIT_TOKENS = 128  # evidence beside an edited sentence
@@ -77,7 +78,8 @@ class Settings:
     rates are the highest of each stage; ``edited`` and ``replayed`` are the edits and pairs that are mixed into the
     human labels; a step reads ``tokens`` tokens; ``languages`` are the codes of what is learned and will be
     judged, None for any; ``evidence_tokens`` of a reference stand beside a labelled sentence, and beside one that is
-    judged. ``teacher`` names an embedded annotator whose probabilities are learned last, on ``taught`` examples.
+    judged. The last stage takes ``further`` examples (0: there is none) with at most ``further_pairs`` pairs among what
+    they are drawn from; ``teacher`` names an embedded annotator whose probabilities are learned in it.
     """
 
     data: Path
@@ -96,10 +98,11 @@ class Settings:
     tokens: int = 4096
     languages: tuple[str, ...] | None = ("en",)
     evidence_tokens: int = EVIDENCE_TOKENS
+    further: int = 0
+    further_pairs: int = 8_000
+    further_rate: float = 1e-4
+    further_epochs: float = 3.0
     teacher: str | None = None
-    taught: int = 23_040
-    taught_rate: float = 1e-4
-    taught_epochs: float = 3.0
 
 
 def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
@@ -135,11 +138,11 @@ def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
         verifier, mixed, work / "labels", epochs=1.0, rate=settings.label_rate, tokens=settings.tokens,
         seed=settings.seed,
     )  # fmt: skip
-    if teacher is not None:
+    if settings.further:
         before = {name: p.detach().clone() for name, p in verifier.network.named_parameters() if p.requires_grad}
-        taught = taught_examples(teacher, settings, train, learned, work / "taught")
+        more = further_examples(teacher, verifier, settings, train, learned, work / "further")
         train_stage(
-            verifier, taught, work / "taught", epochs=settings.taught_epochs, rate=settings.taught_rate,
+            verifier, more, work / "further", epochs=settings.further_epochs, rate=settings.further_rate,
             tokens=settings.tokens, seed=settings.seed + 1,
         )  # fmt: skip
         for name, parameter in verifier.network.named_parameters():
@@ -180,22 +183,27 @@ def teacher_of(name: str) -> DiscriminativeAnnotator:
     return teacher
 
 
-def taught_examples(
-    teacher: DiscriminativeAnnotator, settings: Settings, rows: Sequence[Row], pairs: Sequence[Example], folder: Path
-) -> list[Example]:
-    """Labelled, edited and paired examples with the teacher's probabilities, judged and written part by part."""
-    verifier, budget = teacher.verifier, teacher.evidence_tokens
+def further_examples(
+    teacher: DiscriminativeAnnotator | None, pupil: Verifier, settings: Settings, rows: Sequence[Row],
+    pairs: Sequence[Example], folder: Path,
+) -> list[Example]:  # fmt: skip
+    """Labelled, edited and paired examples; a teacher judges them part by part, beside evidence as it reads it."""
+    verifier, budget = pupil, settings.evidence_tokens
+    if teacher is not None:
+        verifier, budget = teacher.verifier, teacher.evidence_tokens
     english = [row for row in rows if language(row) == "en"]
     pool = [
         *labelled_examples(rows, verifier.tokenize, budget),
-        *edited_examples(english, replace(settings, edited=TAUGHT_EDITS), verifier),
-        *mixture((), (), pairs, replace(settings, replayed=TAUGHT_PAIRS)),
+        *edited_examples(english, replace(settings, edited=FURTHER_EDITS), verifier),
+        *mixture((), (), pairs, replace(settings, replayed=settings.further_pairs)),
     ]
-    chosen = sorted(np.random.default_rng(settings.seed).permutation(len(pool))[: settings.taught].tolist())
+    chosen = sorted(np.random.default_rng(settings.seed).permutation(len(pool))[: settings.further].tolist())
     folder.mkdir(exist_ok=True)
 
     def judged(numbers: Sequence[int]) -> list[Example]:
         part = [pool[i] for i in numbers]
+        if teacher is None:
+            return part
         logits, _ = verifier([(e.question, e.sentence, e.passages) for e in part])
         return [replace(e, taught=tuple(p)) for e, p in zip(part, probabilities(logits).tolist(), strict=True)]
 

@@ -28,11 +28,12 @@ class Stage(Section):
     epochs: float = Field(gt=0)
 
 
-class Taught(Stage):
-    """The stage in which another annotator teaches."""
+class Further(Stage):
+    """The last stage, after which weights are the mean of those before and after it."""
 
-    teacher: str = Field(description="an embedded annotator or its folder")
-    examples: int = Field(default=23_040, ge=1, description="labelled, edited and paired sentences that it judges")
+    examples: int = Field(default=23_040, ge=1, description="labelled, edited and paired sentences")
+    pairs: int = Field(default=8_000, ge=0, description="pairs among those that these are drawn from")
+    teacher: str | None = Field(default=None, description="an embedded annotator or its folder; null: their own labels")
 
 
 class Options(Recipe):
@@ -45,7 +46,7 @@ class Options(Recipe):
     lora: int | None = Field(default=None, ge=1, description="rank of LoRA; null: all weights are trained")
     pairs: Stage = Stage(rate=1.5e-4, epochs=1.0)
     labels: Stage = Stage(rate=8e-5, epochs=2.0)
-    taught: Taught | None = Field(default=None, description="null: no teacher")
+    further: Further | None = Field(default=None, description="null: no such stage")
     edited: int = Field(default=9_000, ge=0, description="edited sentences among the labels")
     replayed: int = Field(default=6_000, ge=0, description="pairs among the labels")
     tokens: int = Field(default=4096, ge=512, description="of a step")
@@ -82,9 +83,9 @@ def check(options: Options) -> None:
         depth = AutoConfig.from_pretrained(locate(options.base)).num_hidden_layers
     if (options.layers or 1) > depth:
         raise UsageError(f"layers: expected 1 to {depth}, which {options.base} has, got {options.layers}; null: all")
-    if options.taught is not None:
-        with usage("taught.teacher: ", (OSError, ValueError)):
-            stored(options.taught.teacher)
+    if options.further is not None and options.further.teacher is not None:
+        with usage("further.teacher: ", (OSError, ValueError)):
+            stored(options.further.teacher)
 
 
 def run(options: Options, folder: RunFolder) -> None:
@@ -98,10 +99,10 @@ def run(options: Options, folder: RunFolder) -> None:
         options.edited, options.replayed, options.tokens,
         None if options.languages is None else tuple(options.languages), options.evidence_tokens,
     )  # fmt: skip
-    if (taught := options.taught) is not None:
+    if (further := options.further) is not None:
         settings = replace(
-            settings, teacher=taught.teacher, taught=taught.examples, taught_rate=taught.rate,
-            taught_epochs=taught.epochs,
+            settings, further=further.examples, further_pairs=further.pairs, further_rate=further.rate,
+            further_epochs=further.epochs, teacher=further.teacher,
         )  # fmt: skip
     try:
         annotator = train_annotator(settings, folder / "work")

@@ -214,7 +214,7 @@ def test_a_run_writes_an_annotator_and_goes_on(tmp_path: Path) -> None:
     recipe = {
         **read_yaml(recipes_folder() / "annotators" / "embedded-fast.yaml"), "data": str(tmp_path / "data"),
         "sources": ["made"], "pair_sources": ["fever"], "base": base, "edited": 20, "replayed": 4, "tokens": 1024,
-        "evidence_tokens": 20, "taught": None,
+        "evidence_tokens": 20, "further": None,
     }  # fmt: skip
     run(Options.model_validate(recipe), RunFolder(tmp_path))  # the same settings: it only writes the annotator
     loaded = load_annotator(str(tmp_path / "annotator"))
@@ -245,8 +245,8 @@ def test_what_cannot_be_trained_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"^base {tmp_path}: "):
         check(Options.model_validate({**given, "base": str(tmp_path)}))
     for teacher in ("nli:x", str(tmp_path)):
-        with pytest.raises(UsageError, match=rf"^taught.teacher: annotator '{teacher}': expected embedded, "):
-            check(Options.model_validate({**given, "taught": {**given["taught"], "teacher": teacher}}))
+        with pytest.raises(UsageError, match=rf"^further.teacher: annotator '{teacher}': expected embedded, "):
+            check(Options.model_validate({**given, "further": {**given["further"], "teacher": teacher}}))
     with pytest.raises(UsageError, match=r"expected labelled sentences to learn .* of the sources made up"):
         run(Options.model_validate({**given, "sources": ["made up"]}), RunFolder(tmp_path))
     with pytest.raises(UsageError, match="unknown key 'sead'; did you mean 'seed'"):
@@ -276,14 +276,14 @@ def test_a_teacher_is_learned_and_asked_once(tmp_path: Path, monkeypatch: pytest
     asked: list[int] = []
     plain.save_pretrained(tmp_path / "teacher")
     monkeypatch.setattr(training, "PART", 16)
-    taught = replace(settings, teacher=str(tmp_path / "teacher"), taught=40, taught_rate=3e-2, taught_epochs=8.0)
+    taught = replace(settings, further=40, further_rate=3e-2, further_epochs=8.0, teacher=str(tmp_path / "teacher"))
     row = {"reference": REFERENCE, "sentence": "It is 134 metres long."}
     with monkeypatch.context() as patch:
         patch.setattr(training, "with_operating_point", lambda annotator, _: annotator)  # which asks, too
         patch.setattr(Verifier, "__call__", contrary)
         annotator = train_annotator(taught, tmp_path / "work")
         assert asked == [16, 16, 8]
-        (tmp_path / "work" / "taught" / "state.safetensors").unlink()  # as killed before its first checkpoint
+        (tmp_path / "work" / "further" / "state.safetensors").unlink()  # as killed before its first checkpoint
         again = train_annotator(taught, tmp_path / "work")
         assert asked == [16, 16, 8]
     assert again.fingerprint == annotator.fingerprint
@@ -291,9 +291,26 @@ def test_a_teacher_is_learned_and_asked_once(tmp_path: Path, monkeypatch: pytest
     assert before is not None
     assert after is not None
     assert after["contradictory"] > before["contradictory"] + 0.2
-    ends = {n: p for n, p in load_file(tmp_path / "work" / "taught" / "state.safetensors").items() if "label.w" in n}
+    ends = {n: p for n, p in load_file(tmp_path / "work" / "further" / "state.safetensors").items() if "label.w" in n}
     stored = plain.verifier.packed()["label.weight"].float(), annotator.verifier.packed()["label.weight"].float()
     assert torch.allclose(stored[1], (stored[0] + ends["model.label.weight"]) / 2, atol=1e-3)
+
+
+def test_further_examples_carry_their_own_labels(tmp_path: Path) -> None:
+    """Without a teacher the last stage learns labels, and the weights are the mean of those before and after it."""
+    base = save_tiny_bert(tmp_path / "base", 16)
+    write_data(tmp_path / "data")
+    settings = Settings(tmp_path / "data", ("made",), ("fever",), base=base, edited=20, replayed=4, tokens=1024)
+    plain = train_annotator(settings, tmp_path / "plain")
+    annotator = train_annotator(replace(settings, further=30, further_rate=3e-2), tmp_path / "work")
+    learned = [e for path in (tmp_path / "work" / "further").glob("*.jsonl") for e in read_examples(path)]
+    assert len(learned) == 30
+    assert {e.taught for e in learned} == {None}
+    assert len({e.target for e in learned}) > 2
+    ends = load_file(tmp_path / "work" / "further" / "state.safetensors")["model.label.weight"]
+    stored = plain.verifier.packed()["label.weight"].float(), annotator.verifier.packed()["label.weight"].float()
+    assert not torch.allclose(stored[0], stored[1], atol=1e-2)
+    assert torch.allclose(stored[1], (stored[0] + ends) / 2, atol=1e-3)
 
 
 def test_another_annotator_does_not_teach(monkeypatch: pytest.MonkeyPatch) -> None:
