@@ -141,6 +141,9 @@ def test_hhem_needs_no_remote_code(tmp_path: Path) -> None:
         batch = tokenizer(f"{asked}\n\nPremise: {REFERENCE}\n\nHypothesis: {own}", return_tensors="pt")
         assert batch["input_ids"][0, 0] == tokenizer.pad_token_id
         assert sentence.scores["supported"] == pytest.approx(chances(model, **batch)[0, 1], abs=1e-5)
+    fingerprint = load_annotator(f"hhem:{own_place}").fingerprint  # not of the foundation alone
+    (own_place / "config.json").write_text(json.dumps({**config, "note": "changed"}))
+    assert load_annotator(f"hhem:{own_place}").fingerprint != fingerprint
 
 
 def lettuce(folder: Path) -> tuple[Any, Any]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,8 @@ def test_figures_by_hand() -> None:
     assert result["statuses"] == {"checked": 8, "too_long": 1}
     assert set(result["languages"]) == {"en", "de"}
     assert result["languages"]["de"]["n"] == 1  # `language` goes before `lang`
+    doubted = [replace(one, status="unsure", label=None) if one.label else one for one in predict(StandIn(), sentences)]
+    assert evaluate(sentences, doubted, n_resamples=0)["overall"]["auc"] == overall["auc"]  # doubts have scores, too
     labels = result["labels"]  # and what became of each
     assert labels["supported"] == {"n": 3, "recall": 2 / 3, "predicted": {"supported": 2, "unverifiable": 1}}
     assert labels["contradictory"]["predicted"] == {"contradictory": 1, "unchecked": 1}

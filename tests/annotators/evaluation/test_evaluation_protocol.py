@@ -122,6 +122,9 @@ def test_text_figures_overall_by_language_and_split() -> None:
     assert found["languages"]["zh"]["texts"]["rouge_l"] == pytest.approx(1)
     scores = [None, *np.linspace(0, 1, len(rows) - 1)]
     assert text_figures(ROWS, predict(Gold(), rows), scores)["bert_score"] == pytest.approx(0.5)
+    of_rows = [float(row["lang"] == "zh") for row in ROWS]
+    found = evaluate(rows, predict(Gold(), rows), n_resamples=0, texts=True, similarity=of_rows)["languages"]
+    assert [found[name]["texts"]["bert_score"] for name in ("en", "zh")] == [0, 1]
 
 
 def test_bert_score_with_the_packaged_model() -> None:

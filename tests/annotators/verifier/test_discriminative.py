@@ -186,8 +186,8 @@ def test_wrong_names_and_folders(tmp_path: Path) -> None:
         load_annotator(" ")
     with pytest.raises(OSError, match=r"expected embedded, .* with annotator\.json, found none there"):
         load_annotator(str(tmp_path))
-    for name in ("nobody/nothing-here", "no such thing"):
-        with pytest.raises(OSError, match="no such folder"):
+    for name, message in (("nobody/nothing-here", "no such folder, and the hub says"), ("no such thing", "OWNER/NAME")):
+        with pytest.raises(OSError, match=message):
             load_annotator(name)
     with pytest.raises(ValueError, match="window: for annotators named generative:"):
         load_annotator("embedded", window="whole")

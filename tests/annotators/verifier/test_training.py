@@ -230,7 +230,7 @@ def test_recipes_have_the_settings_of_shipped_weights(name: str, shipped: dict[s
     assert {key: getattr(options, key) for key in SETTINGS} == {key: config[key] for key in SETTINGS}
 
 
-def test_what_cannot_be_trained_is_named(tmp_path: Path) -> None:
+def test_what_cannot_be_trained_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = {**read_yaml(recipes_folder() / "annotators" / "embedded-fast.yaml"), "data": str(tmp_path)}
     with pytest.raises(UsageError, match=r"sentences/, binary/ and pairs/, .* has no sentences/"):
         check(Options.model_validate(given))
@@ -249,6 +249,11 @@ def test_what_cannot_be_trained_is_named(tmp_path: Path) -> None:
             check(Options.model_validate({**given, "further": {**given["further"], "teacher": teacher}}))
     with pytest.raises(UsageError, match=r"expected labelled sentences to learn .* of the sources made up"):
         run(Options.model_validate({**given, "sources": ["made up"]}), RunFolder(tmp_path))
+    monkeypatch.setattr(training, "train_annotator", lambda settings, _: pytest.fail(str(settings)))
+    further = {"teacher": "embedded", "examples": 9, "pairs": 5, "rate": 0.1, "epochs": 2.5}
+    told = r"further=9, further_pairs=5, further_rate=0.1, further_epochs=2.5, teacher='embedded'"
+    with pytest.raises(pytest.fail.Exception, match=told):
+        run(Options.model_validate({**given, "further": further}), RunFolder(tmp_path))
     with pytest.raises(UsageError, match="unknown key 'sead'; did you mean 'seed'"):
         load_recipe("annotators/embedded", ["sead=1"])
 
@@ -260,6 +265,30 @@ def test_taught_loss_by_hand() -> None:
     verdict = -(0.75 * math.log(1 / 2) + 0.25 * math.log(1 / 4))
     none = -(0.2 * math.log(1 / 4) + 0.8 * math.log(3 / 4))
     assert float(loss) == pytest.approx(verdict + none, abs=1e-5)
+    says = torch.tensor([[0.6, 0.2, 0.0, 0.2], [0.0, 0.0, 0.0, 1.0]])  # the second one: nothing but "no fact"
+    both = training.taught_loss(logits.expand(2, 4), says, torch.tensor([3.0, 1.0]))
+    assert float(both) == pytest.approx((3 * (verdict + none) + math.log(4)) / 4, abs=1e-5)
+
+
+def test_a_teacher_is_asked_of_all_kinds(base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labelled, edited and paired sentences, a fair sample, with as much evidence as the teacher reads."""
+    english = {"source": "l", "lang": "en", "label": "supported", "question": "", "sentence": "It is."}
+    rows = [english | {"reference": REFERENCE}, english | {"reference": REFERENCE, "lang": "de"}] * 10
+    pairs = [Example("", f"c{i}", ("e",), i % 2, None, "p", 1.0, f"claim {i // 2}") for i in range(20)]
+    edited: list[Any] = []
+    monkeypatch.setattr(training, "edited_examples", lambda *given: edited.append(given) or examples(20))
+    teacher = DiscriminativeAnnotator(Verifier(base, dtype="float32"), evidence_tokens=9)
+    for n, sources in ((99, [{"l"}, {"made"}, {"p"}]), (20, [{"l", "made", "p"}])):  # every kind whole, or some of each
+        settings = Settings(tmp_path, edited=0, replayed=0, further=n)
+        found = training.further_examples(teacher, teacher.verifier, settings, rows, pairs, tmp_path / str(n))
+        assert [{e.source for e in found[at : at + 20]} for at in range(0, len(found), 20)] == sources
+        tokens = [len(ids) for e in found if e.source == "l" for ids, _ in teacher.verifier.tokenize(e.passages)]
+        assert max(tokens) <= 9 < len(teacher.verifier.tokenize([REFERENCE])[0][0])
+    assert (edited[0][0], edited[0][1].edited) == (rows[::2], training.FURTHER_EDITS)
+    inputs = teacher.verifier.inputs([(e.question, e.sentence, e.passages) for e in found])
+    alone = [replace(example, case="") for example in found]  # cases count only where labels do
+    losses = [training.loss_of(teacher.verifier, inputs, some).item() for some in (found, alone)]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-6)
 
 
 def test_a_teacher_is_learned_and_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,8 +342,10 @@ def test_further_examples_carry_their_own_labels(tmp_path: Path) -> None:
     assert torch.allclose(stored[1], (stored[0] + ends) / 2, atol=1e-3)
 
 
-def test_another_annotator_does_not_teach(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_annotator_does_not_teach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_data(tmp_path)
     fast = DiscriminativeAnnotator.from_pretrained("embedded-fast")  # comes where the base of `embedded` is not here
     monkeypatch.setattr(DiscriminativeAnnotator, "from_pretrained", lambda _: fast)
     with pytest.raises(ValueError, match=r"^teacher: expected embedded, got embedded-fast in its place"):
-        training.teacher_of("embedded")
+        train_annotator(Settings(tmp_path, ("made",), ("fever",), teacher="embedded"), tmp_path / "work")
+    assert not (tmp_path / "work").exists()

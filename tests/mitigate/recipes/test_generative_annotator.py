@@ -111,7 +111,9 @@ def test_turns_of_a_sentence_stay_or_go_together() -> None:
     of_last = [len(long(text)["input_ids"]) for s in samples if len(s["prompt"]) == 5
                for text in [long.apply_chat_template([*s["prompt"], *s["completion"]], tokenize=False)]]  # fmt: skip
     limit = sorted(of_last)[len(of_last) // 2]
-    kept, too_long = task.in_form([*samples, other], long, limit)
+    short = {**other, "prompt": [{"role": "user", "content": "Hi"}]}
+    kept, too_long = task.in_form([*samples, other, short], long, limit)
+    assert kept.pop()["prompt"] == short["prompt"]  # each dialogue is its own
     assert kept[0].keys() == {"prompt", "completion"}
     turns = Counter(sample["prompt"][0]["content"] for sample in kept)
     want = Counter(sample["prompt"][0]["content"] for sample in samples)

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 pytest.importorskip("trl")
 
@@ -19,12 +20,12 @@ from examples.pocket import Oracle, load_world
 from examples.pocket.make import make
 from mitigate.cli.main import main
 from mitigate.io import UsageError, read_rows
-from mitigate.recipes import mask_dpo, rlhf
+from mitigate.recipes import mask_dpo, rlhf, runner
 from mitigate.recipes.config import load_recipe
 from mitigate.recipes.data import HELD_OUT, Questions, read_questions
 from mitigate.recipes.folder import RunFolder, open_run
 from mitigate.recipes.runner import HEADINGS, JudgeLog, answer_and_judge, by_reward, cells, compare, figures
-from mitigate.recipes.trainer import last_checkpoint
+from mitigate.recipes.trainer import last_checkpoint, starting_point
 from mitigate.report.html import marked, write_run_page
 from mitigate.rewards.reward import SentenceReward
 from tests.helpers.jsonl import write_rows
@@ -88,7 +89,7 @@ def whole(work: Path) -> Path:
     return out
 
 
-def test_run_leaves_everything_that_it_promises(whole, work):
+def test_run_leaves_everything_that_it_promises(whole, work, capsys):
     assert [row["step"] for row in read_rows(whole / "metrics.jsonl")] == [1, 2, 3, 4]
     metrics = next(read_rows(whole / "metrics.jsonl"))
     read = {"reward", "judge/hallucination_rate", "factuality/hallucination_rate", "cpu_seconds", "beta"}
@@ -107,6 +108,8 @@ def test_run_leaves_everything_that_it_promises(whole, work):
     assert page.count("<script") == 1  # its own, allowed by its hash
     done = json.loads((whole / "done.json").read_text())
     assert done["table"] == json.loads(json.dumps(compare(samples)))
+    runner.print_rows("", HEADINGS[:1], [["[/x] \x1b[31mred"]])  # names may hold markup and terminal codes
+    assert "[/x] \ufffd[31mred" in capsys.readouterr().out
 
 
 def test_interrupted_run_resumes_to_the_same_weights(whole, work, capsys):
@@ -138,10 +141,11 @@ def test_interrupted_run_resumes_to_the_same_weights(whole, work, capsys):
 def test_an_adapter_is_trained_further(work, second):
     """A run goes on from the adapter of another: its first answers are the other's last, and KL begins at none."""
     first, again = work / f"adapter-{second}", work / f"again-{second}"
-    lora = {"rank": 2, "alpha": 64}  # moves the policy far in two steps
-    options = {**GRPO, "lora": lora, "trainer": {**GRPO["trainer"], "steps": 2, "learning_rate": 0.05}}
+    own = GRPO if second == "rlhf" else DPO
+    lora = {"rank": 2, "alpha": 64}  # moves the policy far in few steps
+    options = {**own, "lora": lora, "trainer": {**own["trainer"], "learning_rate": 0.05}}
     assert mitigate("run", str(recipe(work, options)), "--output", str(first)) == 0
-    options = {**(options if second == "rlhf" else DPO), "lora": {"rank": 7}, "model": str(first / "model")}
+    options |= {"lora": {"rank": 7}, "model": str(first / "model")}
     assert mitigate("run", str(recipe(work, options)), "--output", str(again)) == 0
     ended, began = (
         [row["answer"] for row in read_rows(folder / "samples.jsonl") if row["when"] == when]
@@ -158,6 +162,13 @@ def test_an_adapter_is_trained_further(work, second):
     assert (first / "model" / "adapter_model.safetensors").read_bytes() != (
         again / "model" / "adapter_model.safetensors"
     ).read_bytes()
+    args = SimpleNamespace(model_init_kwargs={"dtype": "bfloat16", "use_safetensors": True})
+    loaded = starting_point(str(first / "model"), None, args)["model"]
+    assert {p.dtype for n, p in loaded.named_parameters() if "lora" not in n} == {torch.bfloat16}
+    path = first / "model" / "adapter_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "base_model_name_or_path": "/none"}))
+    with pytest.raises(UsageError, match=f"^model {first / 'model'}: "):
+        starting_point(str(first / "model"), None, SimpleNamespace(model_init_kwargs={}))
 
 
 @pytest.fixture(scope="module")
@@ -243,13 +254,12 @@ def test_options_for_trl_have_its_types(work):
     options = load(recipe(work, GRPO, grpo={"learning_rate": "1e-6", "top_p": 0.9}))  # how YAML reads 1e-6
     args = rlhf.arguments(options, work)
     assert (args.learning_rate, args.top_p, args.temperature) == (1e-6, 0.9, 1.0)
-    changed = {"scale_rewards": False, "tf32": True, "model_init_kwargs": {"attn_implementation": "eager"}}
+    inner = {"attn_implementation": "eager", "dtype": "bfloat16"}
+    changed = {"scale_rewards": False, "tf32": True, "model_init_kwargs": inner}
     options = load(recipe(work, GRPO, grpo=changed))
     args = rlhf.arguments(options.model_copy(update={"grpo": changed | {"tf32": None}}), work)
     assert args.scale_rewards in (False, "none")
-    assert args.model_init_kwargs == {
-        "attn_implementation": "eager", "dtype": "float32", "trust_remote_code": False, "use_safetensors": True,
-    }  # fmt: skip
+    assert args.model_init_kwargs == {**inner, "trust_remote_code": False, "use_safetensors": True}
     # Eight processes make batches of 8 × 4 answers, which hold the groups of 8 that 4 answers do not.
     eight = {"launch": {"config": "zero3", "processes": 8}, "uncalibrated": True, "reward": {}, "grpo": {"top_p": 0.9}}
     eight |= {"trainer": {"prompts": 4, "per_device_batch": 4}, "evaluation": {"same_judge": True}}
@@ -265,6 +275,23 @@ class Failing(ExactAnnotator):
         judged = super().judge(sentences)
         failed = [replace(one, status="failed", label=None, scores=None) for one in judged[: self.failing]]
         return failed + judged[self.failing :]
+
+
+def test_rewards_and_judge_are_what_the_recipe_says(work, monkeypatch):
+    options = load(recipe(work, GRPO, extra_rewards={"think_format": 0.1, "soft_overlong": 0.2, "repetition": 0.3}))
+    tokenizer: Any = SimpleNamespace(eos_token_id=0, chat_template="")
+    _, *form, _ = rlhf.rewards(options, tokenizer)
+    assert [one.__name__.split("_")[0] for one in form] == ["think", "soft", "repetition"]
+    assert form[1](completions=[""], completion_ids=[[1] * 22]) == [-0.5]  # of 24 tokens the last 4 cost more and more
+    loaded: list[Any] = []
+    monkeypatch.setattr("mitigate.recipes.options.load_annotator", lambda name, **how: loaded.append((name, how)))
+    reward = options.reward.model_copy(update={"annotator": "a/b", "expected_rate": 0.2})
+    for name in ("a/b", "c/d"):
+        options.model_copy(update={"reward": reward}).load_annotator(name)
+    assert ["expected_rate" in how for _, how in loaded] == [True, False]
+    monkeypatch.setattr("mitigate.rl.grpo.SentenceGRPOTrainer", lambda **how: pytest.fail(str(how["credit"])))
+    with open_run(work / "made", options) as folder, pytest.raises(pytest.fail.Exception, match=r"sequence_share=0.5"):
+        rlhf.train(options, read_questions(options, None), folder)
 
 
 def test_one_annotator_under_two_names_is_refused(work, monkeypatch):

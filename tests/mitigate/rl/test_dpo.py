@@ -4,8 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from datasets import Dataset
 from transformers import AutoModelForCausalLM
+
+pytest.importorskip("trl")
+
+from datasets import Dataset
 from trl import DPOConfig, DPOTrainer
 
 from examples.pocket import lm
