@@ -289,10 +289,10 @@ def test_shipped_files_belong_together(name: str, shipped: dict[str, Path]) -> N
 
 
 AS_SHIPPED = (
-    ("embedded", "smollm2", "1943657a5d3158bf", REFERENCE, (
-        ("Its light can be seen for 27 miles.", None, [0.917, 0.081, 0.002, 0.0]),
-        ("Robert Wilson was its second keeper.", "contradictory", [0.601, 0.349, 0.050, 0.0]),
-        ("Its lamp was made in France.", "contradictory", [0.203, 0.720, 0.078, 0.0]),
+    ("embedded", "smollm2", "6d3f5a5baa1af830", REFERENCE, (
+        ("Its light can be seen for 27 miles.", None, [0.895, 0.103, 0.002, 0.0]),
+        ("Robert Wilson was its second keeper.", "contradictory", [0.607, 0.337, 0.056, 0.0]),
+        ("Its lamp was made in France.", "contradictory", [0.245, 0.651, 0.103, 0.0]),
     )),
     ("embedded-zh", "e5-small", "7fcded998170859b",
      "柳溪灯塔于1903年建成，高27米。第一任守塔人是安娜·罗。灯光在20海里外可见。", (
