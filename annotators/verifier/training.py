@@ -69,6 +69,10 @@ EDIT_TOKENS = 128  # evidence beside an edited sentence
 CHECKPOINT_STEPS = 100
 
 
+class CannotTrainError(ValueError):
+    """There is nothing to learn from, or no teacher."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """What a training run depends on.
@@ -108,12 +112,12 @@ class Settings:
 def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
     """Train, going on from what an earlier start with the same settings left in ``work``.
 
-    ValueError where no labelled sentence can be learned.
+    CannotTrainError where no labelled sentence can be learned, or the teacher is not there.
     """
     rows = read_rows(settings.data)
     train = [row for row in rows if row["fold"] in FOLD_NAMES["train"] and usable(row, settings)]
     if not train:
-        raise ValueError(
+        raise CannotTrainError(
             f"expected labelled sentences to learn below {settings.data}, found none that are of the sources "
             f"{', '.join(settings.sources)} and can be judged with languages {settings.languages}; name others"
         )
@@ -176,10 +180,14 @@ def as_stored(verifier: Verifier) -> Verifier:
 
 
 def teacher_of(name: str) -> DiscriminativeAnnotator:
-    """The annotator that teaches; ValueError where another one stood in for it, since its base could not be fetched."""
-    teacher = DiscriminativeAnnotator.from_pretrained(name)
+    """The annotator that teaches; CannotTrainError where it can't be loaded, or another one stands in for it, since its
+    base could not be fetched."""
+    try:
+        teacher = DiscriminativeAnnotator.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        raise CannotTrainError(f"teacher: {error}") from error
     if teacher.name != name:
-        raise ValueError(f"teacher: expected {name}, got {teacher.name} in its place; see the warning above")
+        raise CannotTrainError(f"teacher: expected {name}, got {teacher.name} in its place; see the warning above")
     return teacher
 
 

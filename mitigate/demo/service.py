@@ -9,7 +9,7 @@ every BEAT seconds (None is yielded), so that a visitor who presses Stop is hear
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext, suppress
@@ -20,7 +20,15 @@ from typing import Any, TypeVar
 from annotators import load_annotator
 from annotators.base import Annotator
 from annotators.operating import OperatingPoint
-from annotators.records import HALLUCINATED, Annotation, SentenceAnnotation, coverage, hallucination_rate
+from annotators.records import (
+    HALLUCINATED,
+    MOST_FAILED,
+    Annotation,
+    SentenceAnnotation,
+    coverage,
+    failed_share,
+    hallucination_rate,
+)
 from annotators.retrieval import Tokenize
 from annotators.text.sentences import split_sentences
 from engines import Engine, load_engine
@@ -138,7 +146,9 @@ def at_thresholds(record: dict[str, Any], limits: tuple[float, float] | None) ->
             s |= {} if label in HALLUCINATED else {"correction": [], "spans": []}
         decided.append(s)
     labels = [s["label"] for s in decided]
-    rates = {"hallucination_rate": hallucination_rate(labels), "coverage": coverage(labels)}
+    failed = failed_share(Counter(s["status"] for s in decided)) > MOST_FAILED
+    rate = None if failed else hallucination_rate(labels)
+    rates = {"hallucination_rate": rate, "coverage": coverage(labels)}
     return {**record, "sentences": decided, **rates, "operating_point": point.to_dict()}
 
 

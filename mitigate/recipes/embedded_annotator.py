@@ -90,7 +90,7 @@ def check(options: Options) -> None:
 
 def run(options: Options, folder: RunFolder) -> None:
     """Train and write `annotator/`."""
-    from annotators.verifier.training import Settings, train_annotator
+    from annotators.verifier.training import CannotTrainError, Settings, train_annotator
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     settings = Settings(
@@ -106,10 +106,8 @@ def run(options: Options, folder: RunFolder) -> None:
         )  # fmt: skip
     try:
         annotator = train_annotator(settings, folder / "work")
-    except ValueError as error:
-        if (folder / "work").exists():
-            raise
-        raise UsageError(str(error)) from error  # nothing to learn from
+    except CannotTrainError as error:
+        raise UsageError(str(error)) from error
     annotator.save_pretrained(folder / "annotator")
     folder.finish({"fingerprint": annotator.fingerprint, "annotator": str(folder / "annotator")})
     print(f"# {folder / 'annotator'}: fingerprint {annotator.fingerprint}")

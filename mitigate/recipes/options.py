@@ -104,6 +104,10 @@ class Trainer(Section):
     save_every: int = Field(default=20, ge=1, description="steps between checkpoints")
 
 
+DIVIDED = re.compile(r"^\s*(zero_stage: 3|distributed_type: FSDP)\b", re.M)
+"""What an accelerate YAML says where every process holds a part of the weights."""
+
+
 class Launch(Section):
     """Training in several processes, one per GPU; null in a recipe: in this process."""
 
@@ -218,6 +222,11 @@ def check_base(options: Base) -> None:
         raise UsageError("evaluation.engine: vllm is not installed: pip install 'hallucination-toolkit[vllm]'")
     if options.launch is not None and not options.launch.file().is_file():
         raise UsageError(f"launch.config: no such file {options.launch.file()}")
+    if options.launch is not None and adapter.is_file() and DIVIDED.search(options.launch.file().read_text("utf-8")):
+        raise UsageError(
+            f"model: expected whole weights, got the adapter {options.model}, which is not trained further where "
+            "weights are divided (ZeRO-3, FSDP); launch with ddp or zero2, or merge it into its base"
+        )
     if not (reward.calibration or options.uncalibrated or reward.annotator in own or "generative:" in reward.annotator):
         raise UsageError(
             f"reward.calibration: expected a file of `mitigate calibrate` for {reward.annotator!r}, got null: "

@@ -119,11 +119,13 @@ def starting_point(name: str, lora: Lora | None, args: Any) -> dict[str, Any]:
     if not (Path(where) / "adapter_config.json").is_file():
         return {"model": where, "args": args, "peft_config": lora_config(lora)}
     from peft import AutoPeftModelForCausalLM
+    from safetensors import SafetensorError
 
     safe = ("use_safetensors", "trust_remote_code")
     loading = {key: value for key, value in args.model_init_kwargs.items() if key not in safe}
     args.model_init_kwargs = None  # TRL would say that it leaves them out
-    with usage(f"model {name}: ", (OSError, ValueError)):
+    # peft's errors for a configuration of an unknown kind, and for weights that do not fit it
+    with usage(f"model {name}: ", (OSError, ValueError, KeyError, RuntimeError, SafetensorError)):
         model = AutoPeftModelForCausalLM.from_pretrained(
             where, is_trainable=True, use_safetensors=True, trust_remote_code=False, **loading
         )

@@ -349,3 +349,8 @@ def test_another_annotator_does_not_teach(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(ValueError, match=r"^teacher: expected embedded, got embedded-fast in its place"):
         train_annotator(Settings(tmp_path, ("made",), ("fever",), teacher="embedded"), tmp_path / "work")
     assert not (tmp_path / "work").exists()
+    given = {**read_yaml(recipes_folder() / "annotators" / "embedded-fast.yaml"), "data": str(tmp_path)}
+    options = Options.model_validate({**given, "sources": ["made"], "pair_sources": ["fever"]})
+    (tmp_path / "work").mkdir()  # a second start
+    with pytest.raises(UsageError, match=r"^teacher: expected embedded, got embedded-fast in its place"):
+        run(options, RunFolder(tmp_path))

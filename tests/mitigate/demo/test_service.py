@@ -173,6 +173,10 @@ def test_thresholds_decide_anew() -> None:
     assert (found["hallucination_rate"], found["coverage"]) == (None, 0)
     found = at_thresholds(record, (0.5, 0.5))
     assert [s["label"] for s in found["sentences"]] == ["supported", "contradictory", "unverifiable", "no_fact"]
+    assert found["hallucination_rate"] == pytest.approx(2 / 3)
+    failed = [{**s, "status": "failed", "label": None, "scores": None} for s in record["sentences"][1:]]
+    found = at_thresholds({**record, "sentences": [record["sentences"][0], *failed]}, (0.5, 0.5))
+    assert found["hallucination_rate"] is None  # one sentence of four says nothing of the answer
 
 
 def pdf(text: bytes) -> bytes:

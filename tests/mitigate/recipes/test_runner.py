@@ -166,7 +166,13 @@ def test_an_adapter_is_trained_further(work, second):
     loaded = starting_point(str(first / "model"), None, args)["model"]
     assert {p.dtype for n, p in loaded.named_parameters() if "lora" not in n} == {torch.bfloat16}
     path = first / "model" / "adapter_config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "base_model_name_or_path": "/none"}))
+    whole, damaged = json.loads(path.read_text()), {"base_model_name_or_path": "/none"}
+    for wrong in (damaged, {"r": 3}, {"peft_type": "x"}):
+        path.write_text(json.dumps({**whole, **wrong}))
+        with pytest.raises(UsageError, match=f"^model {first / 'model'}: "):
+            starting_point(str(first / "model"), None, SimpleNamespace(model_init_kwargs={}))
+    path.write_text(json.dumps(whole))
+    (path.parent / "adapter_model.safetensors").write_bytes(b"cut off")
     with pytest.raises(UsageError, match=f"^model {first / 'model'}: "):
         starting_point(str(first / "model"), None, SimpleNamespace(model_init_kwargs={}))
 
@@ -398,6 +404,12 @@ def test_an_adapter_without_weights_is_named(tmp_path):
     (tmp_path / "adapter_model.bin").write_text("")
     with pytest.raises(UsageError, match=r"model: expected adapter_model.safetensors beside .*adapter_config.json"):
         load(recipe(tmp_path, GRPO), f"model={tmp_path}")
+    (tmp_path / "adapter_model.safetensors").write_text("")
+    judged = "reward={} uncalibrated=true evaluation={same_judge: true}".split(" ", 2)
+    for config in ("zero3", "fsdp"):
+        with pytest.raises(UsageError, match=r"expected whole weights, got the adapter .*launch with ddp or zero2"):
+            load(recipe(tmp_path, GRPO), f"model={tmp_path}", f"launch={{config: {config}, processes: 2}}", *judged)
+    load(recipe(tmp_path, GRPO), f"model={tmp_path}", "launch={config: zero2, processes: 2}", *judged)
 
 
 def test_losses_of_dpo_are_checked_before_anything_loads(tmp_path):

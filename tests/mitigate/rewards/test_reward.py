@@ -107,6 +107,9 @@ def test_the_cache_has_a_size_and_no_failed_verdicts():
     for _ in range(2):
         assert reward(completions=[GOOD], reference=[REFERENCE]) == [None]
     assert len(annotator.rows) == 2
+    abstaining = lexical(annotator, abstention=Abstention(answerable=-0.25, unanswerable=0.75))
+    asked = {"reference": [REFERENCE], "question": ["Who painted it?"], "answerable": [False]}
+    assert abstaining(completions=["The document does not say who painted it."], **asked) == [None]
 
 
 def test_unjudged_is_none_and_silence_is_not():
