@@ -23,9 +23,11 @@ import numpy as np
 import yaml
 
 from annotators import load_annotator
+from annotators.operating import FILE, Calibration
 from annotators.records import HALLUCINATED, LABELS
 from annotators.text.sentences import split_sentences
 from annotators.text.words import stem_set, words_of
+from annotators.verifier.annotator import SHIPPED
 from benchmarks.common import ROOT, Row, line, mean_row, parser, save, write_rows
 from engines.checkpoint import locate, prompt_ids
 from mitigate.io import read_rows
@@ -157,12 +159,17 @@ def divergence(folder: Path, rows: Sequence[Row], tokenizer: Any, n: int = 100) 
     return found
 
 
+def fingerprints() -> dict[str, str]:
+    """Those of both judges' weights, without loading them."""
+    return {name: Calibration.load(SHIPPED[name] / FILE).annotator for name in (JUDGE, REWARD)}
+
+
 def measured(work: Path, arm: str, seed: int, changed: Sequence[str]) -> list[Row]:
     """What is counted in an arm's answers, kept beside its run."""
     from transformers import AutoTokenizer
 
     folder, tokenizer = run_arm(work, arm, seed, changed), AutoTokenizer.from_pretrained(locate(MODEL))
-    kept = folder / f"counted-{arm.replace(' ', '-')}.jsonl"
+    kept = folder / f"counted-{arm.replace(' ', '-')}-{'-'.join(one[:8] for one in fingerprints().values())}.jsonl"
     if not kept.is_file():
         rows = answers(folder, arm, tokenizer)
         nats = divergence(folder, rows, tokenizer) if (folder / "model").is_dir() else []
@@ -282,7 +289,9 @@ def main() -> None:
     if args.page:
         tables = {"settings": {k: str(v).replace(f"{ROOT}/", "") for k, v in vars(args).items()}, "all": rows}
         tables["labels"] = [[*r.values()] for r in labels]
-        save("mitigation", "proof", of_arms(rows), tables=tables, about=SAID["says"], packages=["trl", "peft"])
+        judges = ", ".join(f"{name} {fingerprint}" for name, fingerprint in fingerprints().items())
+        about = f"{SAID['says'].strip()} Answers are counted by {judges}."
+        save("mitigation", "proof", of_arms(rows), tables=tables, about=about, packages=["trl", "peft"])
     if args.blind:
         blind(work, {arm: found[arm][0] for arm in found}, 100)
 
