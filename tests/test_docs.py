@@ -222,7 +222,10 @@ def test_readme_figures_of_mitigation_are_its_rows() -> None:
     )
     said = f"of {n} factual sentences of likeliest answers {base} are hallucinated"
     after = f"of {j} after SFT on the best of eight {tuned} (which copies more), of {m} after GRPO too {both}"
-    assert f"an AI's blind labels: {said}, {after} (its reader had seen some), of {k} after GRPO alone {trained}." in readme
+    assert (
+        f"an AI's blind labels: {said}, {after} (its reader had seen some), of {k} after GRPO alone {trained}."
+        in readme
+    )
     assert rows["SFT on the best − base: copied"]["interval"][0] > 0
 
 
