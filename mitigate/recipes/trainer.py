@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, Literal
 
 from engines.checkpoint import locate, own_code
@@ -276,6 +277,7 @@ def fit_and_save(trainer: Any, folder: RunFolder) -> None:
     part = folder / f"{MODEL}.part"
     trainer.save_model(str(part))  # on every rank: the parts of divided weights are gathered
     if trainer.is_world_process_zero():
+        rmtree(part / "ref", ignore_errors=True)  # TRL's copy of an adapter that was trained on, for the KL
         part.rename(folder / MODEL)
 
 

@@ -159,6 +159,7 @@ def test_an_adapter_is_trained_further(work, second):
         assert metrics["rewards/margins"] == pytest.approx(0, abs=1e-6)
     adapter = json.loads((again / "model" / "adapter_config.json").read_text())
     assert adapter["r"] == 2  # of the adapter that was trained on, not of the recipe
+    assert not [path for path in (again / "model").iterdir() if path.is_dir()]  # nor does the old one come along
     assert (first / "model" / "adapter_model.safetensors").read_bytes() != (
         again / "model" / "adapter_model.safetensors"
     ).read_bytes()
