@@ -82,7 +82,8 @@ TEXTS = {
     "fragment_precision_4": "4-gram precision",
 }  # fmt: skip
 NOT_OFFICIAL = ("calibration", "expected_rate", "fold", "without_reference", "disturbed_prompts", "texts", "preset",
-                "schema", "prompt", "templates", "window", "max_retries", "without_evidence")  # fmt: skip
+                "schema", "prompt", "templates", "window", "window_tokens", "max_retries",
+                "without_evidence")  # fmt: skip
 ASKED = ("concurrency", "cache", "max_tokens", "trust_remote_code", *COSTS)
 COMPARED = {key: HEADINGS[key] for key in ("accuracy", "macro_f1", "balanced_accuracy", "auc")}
 

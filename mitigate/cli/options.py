@@ -36,8 +36,8 @@ ANNOTATORS = (
     "A is unsure"
 )
 GENERATIVE = (
-    "preset", "protocol", "schema", "prompt", "templates", "window", "max_retries", "max_tokens", "concurrency",
-    "without_evidence", "trust_remote_code", "seed", "cache",
+    "preset", "protocol", "schema", "prompt", "templates", "window", "window_tokens", "max_retries", "max_tokens",
+    "concurrency", "without_evidence", "trust_remote_code", "seed", "cache",
 )  # fmt: skip
 COSTS = ("price", *LIMITS)
 
@@ -173,6 +173,7 @@ class Parser(argparse.ArgumentParser):
             self.file("--templates", "Prompts come from this file, see docs/annotators.md.")
             text = "The model sees what bears on the sentence, on the answer, or the whole reference (sentence)."
             self.option("--window", text, choices=("sentence", "answer", "whole"))
+            self.option("--window-tokens", "It sees at most so many tokens (400; Chinese: 540).", "N", type=int)
             self.option("--max-retries", "An unreadable reply is asked for so many more times (2).", "N", type=int)
             self.option("--max-tokens", "A reply has at most so many tokens (768).", "N", type=int)
             self.option("--concurrency", "So many requests are in flight, with openai only (16).", "N", type=int)

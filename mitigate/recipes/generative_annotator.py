@@ -106,7 +106,7 @@ def run(options: Options, folder: RunFolder) -> None:
 def as_served(options: Settings) -> str:
     """The options that a served annotator must be given, to be asked as it was trained."""
     said = f"--protocol {options.protocol} --prompt {options.prompts[0]} --window {options.window}"
-    return said if options.window_tokens is None else f"{said}, in Python also window_tokens={options.window_tokens}"
+    return said if options.window_tokens is None else f"{said} --window-tokens {options.window_tokens}"
 
 
 def train(options: Settings, folder: RunFolder, to_train: Rows, to_watch: Rows) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def test_three_turns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "# left out: 0 sentences labelled in two ways only, or supported or contradictory without" in told
     assert "give --protocol three-turn --prompt brief --window sentence\n" in told
     shown = recipe(tmp_path, "window=whole", "window_tokens=9")
-    assert task.as_served(shown) == "--protocol tagged --prompt brief --window whole, in Python also window_tokens=9"
+    assert task.as_served(shown) == "--protocol tagged --prompt brief --window whole --window-tokens 9"
 
 
 def test_turns_of_a_sentence_stay_or_go_together() -> None:
