@@ -141,6 +141,7 @@ FACTS = "The old bridge crosses the river Tern at Wexley. Ada Finch designed it.
     ("Clearly the old famous bridge surely crosses the broad river by Tern near Wexley.", 1.0),
     ("Old bridge. Ada Finch designed it.", 1.0),  # left out: 5 of 5, across two sentences of the reference
     ("Crossing the river Tern at Wexley is the old bridge.", 1.0),  # its beginning behind its end: 6 of 6
+    ("Crossing the river Tern at Wexley is the old bridge, which Ada Finch designed.", 1.0),  # and 6 of its 9
     ("Traffic has used it since May 1931.", (3 / 5 + 3 / 7) / 2),  # traffic, may, 1931 of 5 and of 7 words
     ("At Wexley the Tern is crossed by a bridge.", (1 / 4 + 2 / 9) / 2),  # "at Wexley" are two words, one with content
     ("Its opening was in May.", 2 / 5),  # of all words: two content words are too few to tell
