@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,9 @@ def test_comparison_by_hand() -> None:
     assert set(found) == {"overall", "language en", "language zh", "split unseen_topic", "split unseen_question"}
     overall = found["overall"]["accuracy"]
     assert overall["difference"] == pytest.approx(4 / 27)
-    assert overall["low"] < overall["difference"] < overall["high"]  # groups are drawn, not the one source
+    assert overall["low"] <= overall["difference"] <= overall["high"]
+    one = compare([replace(row, group="one") for row in rows], perfect, worse, n_resamples=9)["overall"]["accuracy"]
+    assert (one["difference"], one["low"]) == (overall["difference"], None)  # groups are drawn, not sources
     assert found["language zh"]["accuracy"]["difference"] == 0  # the four are English
     itself = compare(rows, worse, worse, n_resamples=50)
     for figures in itself.values():
