@@ -319,8 +319,16 @@ def test_a_refused_request_fails_its_part_alone(place):
 
 
 def slow(folder, deadly):
-    """Work that takes a while and says where it is done; the worker that first meets record 3 may kill itself."""
+    """Work that takes a while and says where it is done; the worker that first meets record 3 may kill itself.
+
+    Workers wait until there is one on each of both nodes: on a busy machine one would do all the work before.
+    """
     import ray
+
+    (folder / f"node-{ray.get_runtime_context().get_node_id()}").touch()
+    deadline = time.monotonic() + 200
+    while len(list(folder.glob("node-*"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
 
     def process(records):
         for row in records:
