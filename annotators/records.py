@@ -107,6 +107,18 @@ class SentenceAnnotation:
         row |= {k: list(v) for k in ("not_verbatim", "problems") if (v := getattr(self, k))}
         return row
 
+    @classmethod
+    def from_dict(cls, row: Mapping[str, Any]) -> SentenceAnnotation:
+        """The judgement of which :meth:`to_dict` made the row."""
+        spans = row.get("spans")
+        return cls(
+            row["text"], row["start"], row["end"], row["status"], row["label"], row["scores"],
+            tuple(Fragment(**f) for f in row["fragments"]),
+            tuple(Edit(c["from"], c["to"], c["start"], c["end"]) for c in row["correction"]),
+            None if spans is None else tuple(Span(**s) for s in spans),
+            tuple(row.get("not_verbatim", ())), tuple(row.get("problems", ())),
+        )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Annotation:

@@ -6,6 +6,7 @@ in a cache (`engines/cache.py`), so that whatever runs again asks only what has 
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -50,6 +51,7 @@ ModelName = Annotated[str, Field(min_length=1), AfterValidator(lambda text: pack
 """An option of a recipe: a folder, a hub id or packaged:NAME."""
 SimilarityName = Annotated[str, AfterValidator(lambda name: (check_similarity(name), name)[1])]
 """An option of a recipe: the name of a similarity."""
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 TFIDF = "character TF-IDF"
 EVERY = 10.0  # seconds between two lines about one engine
 T = TypeVar("T")
@@ -111,8 +113,36 @@ def failures(engines: Iterable[Engine]) -> str | None:
     return "; ".join(said) or None
 
 
+def check_place(option: str, value: str, known: tuple[str, ...]) -> None:
+    """Refuse what is no known word, no folder that is there, and does not look like a hub id."""
+    if not value.startswith(known) and not Path(value).expanduser().is_dir() and not HUB_ID.fullmatch(value):
+        words = "".join(word.rstrip(":") + ", " for word in known)
+        raise UsageError(
+            f"{option}: no such folder {value!r}, and it is no hub id; expected {words}a folder or a hub id"
+        )
+
+
+def check_annotator(name: str, option: str, own: Iterable[str] = ()) -> list[str]:
+    """The annotators in a name, those of an ensemble in a cascade apart too; what can't be one is refused before any is
+    opened. ``own`` are further names that are known.
+
+    Raises UsageError.
+    """
+    from annotators.published import KINDS
+    from annotators.verifier.annotator import SHIPPED
+
+    if name in own:
+        return [name]
+    with usage(f"{option}: "):
+        parts = [one for part in parts_of(name) for one in parts_of(part)]
+    for part in parts:
+        kind, _, model = part.partition(":")
+        check_place(option, model if kind in KINDS else part, (*SHIPPED, "generative:", *own))
+    return parts
+
+
 def check_generative(name: str, options: Mapping[str, Any], option: str) -> bool:
-    """Refuse a wrong name of several annotators, and wrong options of a generative one, before it is opened; whether
+    """Refuse a wrong name of annotators, and wrong options of a generative one, before it is opened; whether
     the annotator is one.
 
     Raises UsageError.
@@ -120,8 +150,7 @@ def check_generative(name: str, options: Mapping[str, Any], option: str) -> bool
     from annotators.generative.protocols import options_of
 
     engines = engines_in(name)
-    with usage(f"{option.removesuffix('_options')}: "):
-        parts_of(name)
+    check_annotator(name, option.removesuffix("_options"))
     with usage(f"{option}: ", (ValueError, TypeError, OSError)):
         for engine in engines:
             parse_engine(engine)

@@ -33,6 +33,7 @@ CHUNK = 256
 MEANS = ("coverage", "auc", "balanced_accuracy", "balanced_accuracy_checked", "ece", "accuracy", "accuracy_checked",
          "macro_f1", "balanced_accuracy_4way", "ece_4way")  # fmt: skip
 Progress = Callable[[int, int], None]
+Ask = Callable[[Sequence[Mapping[str, Any]]], Sequence[SentenceAnnotation]]
 
 
 @dataclass(frozen=True)
@@ -70,17 +71,18 @@ def labelled(
 
 def predict(
     annotator: Annotator, rows: Sequence[LabelledSentence], progress: Progress | None = None, *,
-    parametric: bool = False,
+    parametric: bool = False, ask: Ask | None = None,
 ) -> list[SentenceAnnotation]:  # fmt: skip
     """Ask the annotator in chunks of about 256 rows; it gets the texts, never labels, fragments or corrections.
 
     Rows of one answer that stand together are asked together. ``progress`` is called with (done, all); ``parametric``
-    hides the reference, so that only what the model knows is left. ValueError where the number of judgements is wrong.
+    hides the reference, so that only what the model knows is left; ``ask`` is called for each chunk in place of the
+    annotator's ``predict``. ValueError where the number of judgements is wrong.
     """
     judged: list[SentenceAnnotation] = []
     for start, end in _chunks(rows):
         chunk = [row.shown(parametric=parametric) for row in rows[start:end]]
-        answers = annotator.predict(chunk)
+        answers = (ask or annotator.predict)(chunk)
         if len(answers) != len(chunk):
             raise ValueError(f"{annotator.name}: expected {len(chunk)} judgements, got {len(answers)}")
         judged += answers

@@ -6,13 +6,15 @@
 
 Figures are by source, language and split (the rows' "split"). The protocol "official" scores raw replies as ANAH's
 published program does (annotators/evaluation/official.py); it reads that program's test file or, with --replies, its
-output.
+output. What an annotator says is kept beside the output until all is done, so the same command goes on after a kill.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib.util
+import json
 import random
 import shlex
 from collections.abc import Mapping, Sequence
@@ -23,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from annotators.base import engine_in
-from annotators.records import failed_share
+from annotators.records import SentenceAnnotation, failed_share
 from engines.usage import METER
 from mitigate.cli.options import (
     COSTS,
@@ -43,26 +45,30 @@ from mitigate.cli.options import (
 )
 from mitigate.io import (
     Line,
+    OutputError,
     Problem,
     Record,
     UsageError,
     check_texts,
+    dump_line,
+    files,
     make_parent,
     parse_line,
     progress,
     read_lines,
+    read_rows,
     say,
     set_aside,
     usage,
     write_json,
     write_lines,
 )
-from mitigate.models import open_annotator, open_engine
+from mitigate.models import check_annotator, open_annotator, open_engine
 from mitigate.report.terminal import console, figure, plain, table
 
 if TYPE_CHECKING:
     from annotators.base import Annotator
-    from annotators.evaluation.evaluate import LabelledSentence
+    from annotators.evaluation.evaluate import Ask, LabelledSentence
     from annotators.generative.prompts import Protocol
     from mitigate.labels import LabelledFiles
 
@@ -136,6 +142,8 @@ def run(args: argparse.Namespace) -> int:
     rows = _chosen(files, args)
     names = args.compare or [args.annotator]
     results, answers = [], []
+    target = args.output or args.judgements
+    kept = target and target.with_name(target.name + ".judged")
     for name in names:
         own = {} if engine_in(name) is None else dict(asking)
         if args.disturbed_prompts:
@@ -144,7 +152,10 @@ def run(args: argparse.Namespace) -> int:
         with closing(annotator):
             tell_cost(annotator, (row.shown(parametric=args.without_reference) for row in rows), given=True)
             with progress("judging", len(rows)) as tell:
-                judged = predict(annotator, rows, lambda done, _: tell(done), parametric=args.without_reference)
+                judged = predict(
+                    annotator, rows, lambda done, _: tell(done), parametric=args.without_reference,
+                    ask=_remembering(annotator, kept),
+                )  # fmt: skip
             similarity: list[float | None] | None = None
             models: dict[str, str] = {}
             if args.bertscore:
@@ -171,6 +182,8 @@ def run(args: argparse.Namespace) -> int:
     if args.output:
         write_json(args.output, result)
         say(f"figures: {args.output}")
+    if kept is not None:
+        kept.unlink(missing_ok=True)
     return exit_code(max(failed_share(found["statuses"]) for found in results), args, len(files.rejected))
 
 
@@ -191,6 +204,7 @@ def _checked(args: argparse.Namespace) -> tuple[tuple[int, ...] | None, list[Pat
     for name in names:
         if args.disturbed_prompts and engine_in(name) is None:
             raise UsageError(f"--disturbed-prompts: {name} is asked in no words; expected generative:KIND:MODEL")
+        check_annotator(name, "--compare" if args.compare else "--annotator")
     check_files(args)
     paths = list({path.resolve(): path for path in args.input}.values())
     if any(engine_in(name) is not None for name in names) and (cache := _kept(args)):
@@ -205,6 +219,33 @@ def _kept(args: argparse.Namespace) -> Path | None:
     if args.max_cost is not None:
         raise UsageError("--max-cost: expected --output or --cache beside it, so that nothing paid for is lost")
     return None
+
+
+def _remembering(annotator: Annotator, kept: Path | None) -> Ask:
+    """The annotator's ``predict``, with every chunk's judgements kept in a file, which spares asking them again.
+
+    A chunk with a failed judgement is not kept: the next run tries again.
+    """
+    if kept is None:
+        return annotator.predict
+    known = list(read_rows(kept))
+    if known:
+        write_lines(kept, known)  # without a last line that was cut off
+        say(f"continuing with the judgements in {kept}")
+    said = {row["of"]: row["judged"] for row in known}
+
+    def ask(rows: Sequence[Mapping[str, Any]]) -> Sequence[SentenceAnnotation]:
+        text = json.dumps([annotator.name, annotator.fingerprint, list(rows)], sort_keys=True)
+        of = hashlib.sha256(text.encode()).hexdigest()
+        if of in said:
+            return [SentenceAnnotation.from_dict(row) for row in said[of]]
+        judged = annotator.predict(rows)
+        if all(one.status != "failed" for one in judged):
+            with files(OutputError, f"cannot write {kept}"), kept.open("ab") as file:
+                file.write(dump_line({"of": of, "judged": [one.to_dict() for one in judged]}))
+        return judged
+
+    return ask
 
 
 def _chosen(files: LabelledFiles, args: argparse.Namespace) -> list[LabelledSentence]:

@@ -15,14 +15,13 @@ from typing import Any, Literal, get_type_hints
 from pydantic import Field, TypeAdapter, ValidationError
 
 from annotators import load_annotator
-from annotators.base import Annotator, parts_of
+from annotators.base import Annotator
 from engines.checkpoint import locate
 from mitigate.io import UsageError, usage
-from mitigate.models import ModelName
+from mitigate.models import HUB_ID, ModelName, check_annotator, check_place
 from mitigate.recipes.config import Recipe, Section, nearest, recipes_folder
 from mitigate.rewards.config import Reward
 
-HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 OWN = {"output_dir", "trust_remote_code", "use_safetensors"}
 """What a recipe does not let options for TRL say."""
 WIDER = {"scale_rewards", "fsdp"}
@@ -188,8 +187,6 @@ def check_training(task: str, sources: Sequence[str], training: Training, lora: 
 
 def check_base(options: Base) -> None:
     """Refuse what types can't say; loads nothing."""
-    from annotators.published import KINDS
-
     check_packages(options.task, options.lora)
     own, reward, asked = options._annotators, options.reward, []
     for name, annotator in (("reward.annotator", reward.annotator), ("evaluation.annotator", options.judge)):
@@ -198,12 +195,7 @@ def check_base(options: Base) -> None:
                 f"{name}: {annotator!r} exists in this process only; expected launch: null, or an annotator that "
                 "every process can load"
             )
-        with usage(f"{name}: "):
-            parts = [annotator] if annotator in own else [one for part in parts_of(annotator) for one in parts_of(part)]
-        asked.append({*parts})
-        for part in parts:
-            kind, _, model = part.partition(":")
-            _check_place(name, model if kind in KINDS else part, ("embedded", "generative:", *own))
+        asked.append({*check_annotator(annotator, name, own)})
     if reward.annotator in own:
         for name in reward.operating:
             raise UsageError(f"reward.{name}: expected null, since {reward.annotator!r} is used as handed in")
@@ -214,7 +206,7 @@ def check_base(options: Base) -> None:
     for name, path in (options.evaluation.data or {}).items():
         if not Path(path).is_file():
             raise UsageError(f"evaluation.data: {name}: no such file {path!r}; expected JSON Lines")
-    _check_place("model", options.model, ("packaged:",))
+    check_place("model", options.model, ("packaged:",))
     adapter = Path(options.model) / "adapter_config.json"
     if adapter.is_file() and not adapter.with_name("adapter_model.safetensors").is_file():
         raise UsageError(f"model: expected adapter_model.safetensors beside {adapter}, there is none")
@@ -302,10 +294,3 @@ def check_arguments(options: Base, key: Literal["grpo", "dpo"], build: Callable[
         anywhere = {name: value for name, value in given if name != "tf32" or torch.cuda.is_available()}
         with usage(f"{key}: ", (ValueError, ImportError, TypeError, OSError)):
             build(options.model_copy(update={key: anywhere}), Path())
-
-
-def _check_place(name: str, value: str, known: tuple[str, ...]) -> None:
-    """Refuse what is no known word, no folder that is there, and does not look like a hub id."""
-    if not value.startswith(known) and not Path(value).is_dir() and not HUB_ID.fullmatch(value):
-        words = "".join(word.rstrip(":") + ", " for word in known)
-        raise UsageError(f"{name}: no such folder {value!r}, and it is no hub id; expected {words}a folder or a hub id")

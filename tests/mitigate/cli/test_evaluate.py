@@ -28,7 +28,7 @@ def _run(*args: object) -> int:
 def test_command_prints_a_table_and_writes_the_figures(tmp_path, stand_in, capsys):
     one, two = write_rows(tmp_path / "one.jsonl", FOUR_WAY), write_rows(tmp_path / "two.jsonl", TWO_WAY)
     output = tmp_path / "out" / "metrics.json"
-    assert _run("--input", one, two, "--annotator", "any", "--output", output, "--seed", 3) == 0
+    assert _run("--input", one, two, "--annotator", "a/b", "--output", output, "--seed", 3) == 0
     captured = capsys.readouterr()
     (line,) = (line for line in captured.out.splitlines() if "│ two " in line)
     assert line.split("│")[3:6] == [f" {'1.000':>7} ", f" {'0.750':>20} ", f" {'1.000':>20} "]
@@ -39,18 +39,18 @@ def test_command_prints_a_table_and_writes_the_figures(tmp_path, stand_in, capsy
     run = result["run"]
     assert run["annotator"] == {"name": "stand-in", "fingerprint": "f00d"}
     assert run["data"][0] == {"file": str(one), "sha256": hashlib.sha256(one.read_bytes()).hexdigest()}
-    assert run["command"] == f"mitigate evaluate --input {one} {two} --annotator any --output {output} --seed 3"
+    assert run["command"] == f"mitigate evaluate --input {one} {two} --annotator a/b --output {output} --seed 3"
     assert set(run["versions"]) == {"python", "torch", "transformers", "hallucination-toolkit"}
     assert (run["fold"], run["seed"], run["limit"]) == ("all", 3, None)
     capsys.readouterr()
-    assert _run("--input", one, one, "--annotator", "any", "--json") == 0  # a file given twice counts once
+    assert _run("--input", one, one, "--annotator", "a/b", "--json") == 0  # a file given twice counts once
     assert json.loads(capsys.readouterr().out)["overall"]["n"] == 6
 
 
 def test_command_reports_and_keeps_rejected_lines(tmp_path, stand_in, capsys):
     data = write_rows(tmp_path / "one.jsonl", [*FOUR_WAY, {**FOUR_WAY[0], "label": "true"}])
     output = tmp_path / "metrics.json"
-    assert _run("--input", data, "--annotator", "any", "--output", output) == 3
+    assert _run("--input", data, "--annotator", "a/b", "--output", output) == 3
     error = capsys.readouterr().err
     assert f"{data}:7: label: expected one of supported, contradictory, unverifiable" in error
     assert 'got "true"' in error
@@ -60,7 +60,7 @@ def test_command_reports_and_keeps_rejected_lines(tmp_path, stand_in, capsys):
     result = json.loads(output.read_text("utf-8"))
     assert (result["n_rejected"], result["overall"]["n"]) == (1, 6)
     write_rows(data, FOUR_WAY)
-    assert _run("--input", data, "--annotator", "any", "--output", output, "--overwrite") == 0
+    assert _run("--input", data, "--annotator", "a/b", "--output", output, "--overwrite") == 0
     assert not rejected.exists()
 
 
@@ -69,10 +69,42 @@ def test_command_says_over_what_it_computed_the_folds(tmp_path, stand_in, capsys
     for file in files[:2]:
         write_rows(file, [{**row, "id": f"{row['id']} supported 0.5"} for row in read_rows(file)])
     expected = read_labelled([files[0]], (2, 3, 4)).rows
-    assert _run("--input", files[0], "--annotator", "any", "--fold", "train", "--json") == 0
+    assert _run("--input", files[0], "--annotator", "a/b", "--fold", "train", "--json") == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out)["overall"]["n"] == len(expected)
     assert f"fold train: {len(expected)} of 41 rows; folds computed over 3 files of" in captured.err
+
+
+def test_a_killed_run_goes_on(tmp_path, stand_in, monkeypatch, capsys):
+    """Of three chunks the second is killed, its line half written: the rest alone is judged, with the same result."""
+    monkeypatch.setattr("annotators.evaluation.evaluate.CHUNK", 3)
+    data = write_rows(tmp_path / "one.jsonl", [*FOUR_WAY, *TWO_WAY])
+    args, output = ("--input", data, "--annotator", "a/b", "--output"), tmp_path / "out" / "m.json"
+    assert _run(*args, tmp_path / "whole.json") == 0
+    judge = stand_in.judge
+
+    def killed(sentences):
+        if len(stand_in.chunks) == 4:
+            raise KeyboardInterrupt
+        return judge(sentences)
+
+    monkeypatch.setattr(stand_in, "judge", killed)
+    assert _run(*args, output) == 130
+    kept = output.with_name("m.json.judged")
+    kept.write_bytes(kept.read_bytes() + b'{"of": "12')
+    monkeypatch.setattr(stand_in, "judge", judge)
+    copied = output.with_name("other.json.judged")
+    copied.write_bytes(kept.read_bytes())
+    assert _run(*args, output) == 0
+    assert stand_in.chunks == [3] * 6
+    monkeypatch.setattr(stand_in, "fingerprint", "other")  # what another annotator said is not taken
+    assert _run(*args, output.with_name("other.json")) == 0
+    assert stand_in.chunks == [3] * 9
+    assert sorted(path.name for path in output.parent.iterdir()) == ["m.json", "other.json"]
+    whole, parted = (json.loads(path.read_text("utf-8")) for path in (tmp_path / "whole.json", output))
+    assert whole.pop("run")["annotator"] == parted.pop("run")["annotator"]
+    assert parted == whole
+    assert "continuing with the judgements in" in capsys.readouterr().err
 
 
 def test_a_paid_run_goes_on_and_tells_failures(tmp_path, capsys):
@@ -180,7 +212,7 @@ def test_limit_draws_rows_by_seed(tmp_path, stand_in):
     drawn = []
     for seed in (1, 1, 2):
         stand_in.seen.clear()
-        assert _run("--input", data, "--annotator", "any", "--limit", 10, "--seed", seed, "--json") == 0
+        assert _run("--input", data, "--annotator", "a/b", "--limit", 10, "--seed", seed, "--json") == 0
         drawn.append([int(row["id"].split()[0]) for row in stand_in.seen])
     assert len(drawn[0]) == 10
     assert sorted(drawn[0]) == drawn[0] == drawn[1] != drawn[2]
@@ -188,11 +220,11 @@ def test_limit_draws_rows_by_seed(tmp_path, stand_in):
 
 def test_hostile_names_do_no_harm_in_the_table(tmp_path, stand_in, capsys):
     rows = [{**row, "source": "[red]x[/nope]\x1b[31m", "lang": "\ud800"} for row in FOUR_WAY]
-    assert _run("--input", write_rows(tmp_path / "one.jsonl", []), "--annotator", "any") == 2
+    assert _run("--input", write_rows(tmp_path / "one.jsonl", []), "--annotator", "a/b") == 2
     path = tmp_path / "hostile.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     output, other = tmp_path / "metrics.json", write_rows(tmp_path / "b.jsonl", FOUR_WAY)
-    assert _run("--input", path, other, "--annotator", "any", "--output", output) == 0
+    assert _run("--input", path, other, "--annotator", "a/b", "--output", output) == 0
     out = capsys.readouterr().out
     assert "[red]x[/nope]\ufffd[31m" in out
     assert "\x1b" not in out
@@ -200,5 +232,12 @@ def test_hostile_names_do_no_harm_in_the_table(tmp_path, stand_in, capsys):
     # A fold without rows is an error.
     data = write_rows(tmp_path / "one.jsonl", FOUR_WAY[:1])
     (fold,) = assign_folds(FOUR_WAY[:1])
-    assert _run("--input", data, "--annotator", "any", "--fold", (fold + 1) % 5) == 2
+    assert _run("--input", data, "--annotator", "a/b", "--fold", (fold + 1) % 5) == 2
     assert f"found none in fold {(fold + 1) % 5}" in capsys.readouterr().err
+
+
+def test_a_wrong_annotator_is_told_before_the_other_judges(tmp_path, stand_in, capsys):
+    data = write_rows(tmp_path / "one.jsonl", FOUR_WAY)
+    assert _run("--input", data, "--compare", "a/b", "embeded") == 2
+    assert "--compare: no such folder 'embeded'" in capsys.readouterr().err
+    assert stand_in.chunks == []

@@ -201,7 +201,7 @@ def test_bad_inputs_are_named_others_go_on(tmp_path, capsys):
     ({"answers": []}, "answers: "),
     ({"annotator_options": {"prompt": "plain"}}, "annotator_options: for generative"),
     ({"annotator": "generative:openai:m", "annotator_options": {"window": "wide"}}, "expected one of sentence"),
-    ({"annotator": "embeded"}, "annotator 'embeded': expected embedded"),
+    ({"annotator": "embeded"}, "annotator: no such folder 'embeded', and it is no hub id; expected embedded, "),
     ({"annotator": "ensemble:generative:openai:m+embedded"}, "error: annotator: annotator 'ensemble:"),
 ])  # fmt: skip
 def test_wrong_recipe_is_refused_before_asking(tmp_path, monkeypatch, capsys, options, message):

@@ -292,7 +292,7 @@ def test_made_up_answers_are_told_apart(tmp_path, capsys):
 def test_what_a_trained_annotator_judged_is_kept(tmp_path, judged, capsys):
     line = {"knowledge": "It is old.", "question": "?", "right_answer": "It is old."}
     line["hallucinated_answer"] = "It is red."
-    row = "rows.a={responses: qa_data.json, annotator: exact}"
+    row = "rows.a={responses: qa_data.json, annotator: stand-in/exact}"
     for right, code in (("It is old.", 130), ("It was old.", 2), ("It is old.", 0)):
         write_rows(tmp_path / "qa_data.json", [{**line, "right_answer": right}])
         assert run("detection", row) == code
@@ -313,7 +313,7 @@ def test_a_response_is_split_once(tmp_path, judged):
     texts = ("It is old.", "It is red.", "It is big.")
     write_rows(tmp_path / "model.jsonl", [{"question": "?", "response": text} for text in texts])
     with annotating(split) as server:
-        words = ["rows.me={responses: model.jsonl, annotator: exact}", f"splitter=openai:s@{server.url}"]
+        words = ["rows.me={responses: model.jsonl, annotator: stand-in/exact}", f"splitter=openai:s@{server.url}"]
         assert run("factscore", *words, "max_failed=0.4") == 130
         broken[0] = False
         assert run("factscore", *words, "max_failed=0.4") == 0
