@@ -144,6 +144,11 @@ def run(args: argparse.Namespace) -> int:
     results, answers = [], []
     target = args.output or args.judgements
     kept = target and target.with_name(target.name + ".judged")
+    known = [] if kept is None else list(read_rows(kept))
+    if kept is not None and known:
+        write_lines(kept, known)  # without a last line that was cut off
+        say(f"continuing with the judgements in {kept}")
+    said = {row["of"]: row["judged"] for row in known}
     for name in names:
         own = {} if engine_in(name) is None else dict(asking)
         if args.disturbed_prompts:
@@ -154,7 +159,7 @@ def run(args: argparse.Namespace) -> int:
             with progress("judging", len(rows)) as tell:
                 judged = predict(
                     annotator, rows, lambda done, _: tell(done), parametric=args.without_reference,
-                    ask=_remembering(annotator, kept),
+                    ask=_remembering(name, annotator, kept, said),
                 )  # fmt: skip
             similarity: list[float | None] | None = None
             models: dict[str, str] = {}
@@ -166,8 +171,8 @@ def run(args: argparse.Namespace) -> int:
         results.append({"run": made, "n_rejected": len(files.rejected), **figures})
         answers.append(judged)
     if args.judgements:
-        said = zip(names, answers, strict=True)
-        parts = (judgement_lines(rows, judged, name, args.without_reference) for name, judged in said)
+        pairs = zip(names, answers, strict=True)
+        parts = (judgement_lines(rows, judged, name, args.without_reference) for name, judged in pairs)
         write_lines(args.judgements, chain.from_iterable(parts))
         say(f"judgements: {args.judgements}")
     result: dict[str, Any] = results[0]
@@ -221,21 +226,16 @@ def _kept(args: argparse.Namespace) -> Path | None:
     return None
 
 
-def _remembering(annotator: Annotator, kept: Path | None) -> Ask:
-    """The annotator's ``predict``, with every chunk's judgements kept in a file, which spares asking them again.
+def _remembering(name: str, annotator: Annotator, kept: Path | None, said: dict[str, Any]) -> Ask:
+    """The annotator's ``predict``, with every chunk's judgements kept in a file, and none asked again that is ``said``.
 
     A chunk with a failed judgement is not kept: the next run tries again.
     """
     if kept is None:
         return annotator.predict
-    known = list(read_rows(kept))
-    if known:
-        write_lines(kept, known)  # without a last line that was cut off
-        say(f"continuing with the judgements in {kept}")
-    said = {row["of"]: row["judged"] for row in known}
 
     def ask(rows: Sequence[Mapping[str, Any]]) -> Sequence[SentenceAnnotation]:
-        text = json.dumps([annotator.name, annotator.fingerprint, list(rows)], sort_keys=True)
+        text = json.dumps([name, annotator.name, annotator.fingerprint, list(rows)], sort_keys=True)
         of = hashlib.sha256(text.encode()).hexdigest()
         if of in said:
             return [SentenceAnnotation.from_dict(row) for row in said[of]]

@@ -181,8 +181,8 @@ def run(monkeypatch: pytest.MonkeyPatch, annotators: Mapping[str, Any], *args: o
 
 def test_the_command_writes_everything(data, tmp_path, monkeypatch, capsys):
     figures, said = (tmp_path / "out" / name for name in ("figures.json", "said.jsonl"))
-    asked = ("--input", data, "--annotator", "a", "--texts", "--output", figures, "--judgements", said)
-    assert run(monkeypatch, {"a": Gold()}, *asked) == 0
+    asked = ("--input", data, "--annotator", "x/a", "--texts", "--output", figures, "--judgements", said)
+    assert run(monkeypatch, {"x/a": Gold()}, *asked) == 0
     shown = capsys.readouterr().out
     for text in ("split unseen_topic", "Annotations as texts", "ROUGE-L", "4-gram precision", "1.000"):
         assert text in shown
@@ -198,9 +198,9 @@ def test_the_command_writes_everything(data, tmp_path, monkeypatch, capsys):
 
 def test_without_reference_hides_it_and_marks_the_rows(data, tmp_path, monkeypatch):
     blind = Gold()
-    asked = ("--input", data, "--annotator", "a", "--without-reference", "--json")
+    asked = ("--input", data, "--annotator", "x/a", "--without-reference", "--json")
     written = ("--output", tmp_path / "f.json", "--judgements", tmp_path / "s.jsonl")
-    assert run(monkeypatch, {"a": blind}, *asked, *written) == 0
+    assert run(monkeypatch, {"x/a": blind}, *asked, *written) == 0
     assert all(row["reference"] == "" and row["parametric"] is True for row in blind.seen)
     assert not any({"label", "fragments", "correction", "edits", "annotation"} & set(row) for row in blind.seen)
     assert json.loads((tmp_path / "f.json").read_text())["run"]["parametric"] is True
@@ -208,13 +208,13 @@ def test_without_reference_hides_it_and_marks_the_rows(data, tmp_path, monkeypat
 
 
 def test_compare_two(data, tmp_path, monkeypatch, capsys):
-    both = {"a": Gold(), "b": Gold(FEW_WRONG)}
-    assert run(monkeypatch, both, "--input", data, "--compare", "a", "b", "--output", tmp_path / "f.json") == 0
-    assert "a minus b" in capsys.readouterr().out
+    both = {"x/a": Gold(), "x/b": Gold(FEW_WRONG)}
+    assert run(monkeypatch, both, "--input", data, "--compare", "x/a", "x/b", "--output", tmp_path / "f.json") == 0
+    assert "x/a minus x/b" in capsys.readouterr().out
     found = json.loads((tmp_path / "f.json").read_text())
     assert found["difference"]["overall"]["accuracy"]["difference"] == pytest.approx(4 / 27)
     assert found["first"]["overall"]["accuracy"] == 1
-    assert "--compare a b" in found["second"]["run"]["command"]
+    assert "--compare x/a x/b" in found["second"]["run"]["command"]
 
 
 def test_a_wording_that_was_not_trained_on(
