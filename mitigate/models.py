@@ -6,6 +6,7 @@ in a cache (`engines/cache.py`), so that whatever runs again asks only what has 
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
 from collections import Counter
@@ -26,7 +27,7 @@ from annotators.text.sentences import split_sentences
 from annotators.text.words import is_chinese
 from engines import load_engine, packaged, parse_engine
 from engines.cache import CachedEngine, kept_vectors
-from engines.types import Engine, EngineError, OnResult
+from engines.types import Engine, EngineError, OnResult, canonical
 from fewl.expertise import PAIRS, TOKENS, Pairs, generate_pairs, prompted_expertise, reference_answers
 from fewl.expertise import report as pairs_report
 from fewl.records import read_record
@@ -43,7 +44,7 @@ from fewl.similarity import (
     new_words,
     rouge_l,
 )
-from mitigate.io import Record, UsageError, counted, usage
+from mitigate.io import OutputError, Record, UsageError, counted, dump_line, files, read_rows, say, usage, write_lines
 
 EngineName = Annotated[str, AfterValidator(lambda text: str(parse_engine(text)))]
 """An option of a recipe: KIND:MODEL[@BASE_URL]."""
@@ -52,6 +53,7 @@ ModelName = Annotated[str, Field(min_length=1), AfterValidator(lambda text: pack
 SimilarityName = Annotated[str, AfterValidator(lambda name: (check_similarity(name), name)[1])]
 """An option of a recipe: the name of a similarity."""
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+OLD_ID = re.compile(r"[\w.-]+")  # models of the hub's first years have no owner, as nli:roberta-large-mnli
 TFIDF = "character TF-IDF"
 EVERY = 10.0  # seconds between two lines about one engine
 T = TypeVar("T")
@@ -115,7 +117,8 @@ def failures(engines: Iterable[Engine]) -> str | None:
 
 def check_place(option: str, value: str, known: tuple[str, ...]) -> None:
     """Refuse what is no known word, no folder that is there, and does not look like a hub id."""
-    if not value.startswith(known) and not Path(value).expanduser().is_dir() and not HUB_ID.fullmatch(value):
+    folder = bool(value) and Path(value).expanduser().is_dir()  # of "" it says the working folder
+    if not value.startswith(known) and not folder and not HUB_ID.fullmatch(value):
         words = "".join(word.rstrip(":") + ", " for word in known)
         raise UsageError(
             f"{option}: no such folder {value!r}, and it is no hub id; expected {words}a folder or a hub id"
@@ -137,7 +140,8 @@ def check_annotator(name: str, option: str, own: Iterable[str] = ()) -> list[str
         parts = [one for part in parts_of(name) for one in parts_of(part)]
     for part in parts:
         kind, _, model = part.partition(":")
-        check_place(option, model if kind in KINDS else part, (*SHIPPED, "generative:", *own))
+        if kind not in KINDS or not OLD_ID.fullmatch(model):
+            check_place(option, model if kind in KINDS else part, (*SHIPPED, "generative:", *own))
     return parts
 
 
@@ -173,6 +177,39 @@ def open_annotator(name: str, options: Mapping[str, Any] | None = None, option: 
     loading = Console(stderr=True).status("loading the annotator")  # shown on a terminal only
     with usage(f"{option} {name}: ", (ValueError, OSError, ImportError)), loading:
         return load_annotator(name, **(options or {}))
+
+
+class Judgements:
+    """What annotators said of chunks of rows, kept in a file until all is done: a killed run asks no chunk twice.
+
+    Without a path nothing is kept. A chunk with a failed judgement is not kept: the next run tries again.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path, self.said = path, {row["of"]: row["judged"] for row in (read_rows(path) if path else ())}
+        if path is not None and self.said:
+            write_lines(path, ({"of": of, "judged": judged} for of, judged in self.said.items()))  # no half last line
+            say(f"continuing with the judgements in {path}")
+
+    def asking(self, name: str, annotator: Annotator) -> Callable[[Sequence[Mapping[str, Any]]], Any]:
+        """The ``predict`` of the annotator that was asked for by this name, for chunks that are not known yet."""
+
+        def ask(rows: Sequence[Mapping[str, Any]]) -> Sequence[SentenceAnnotation]:
+            asked = canonical([name, annotator.name, annotator.fingerprint, list(rows)])
+            of = hashlib.sha256(asked.encode()).hexdigest()
+            if of in self.said:
+                return [SentenceAnnotation.from_dict(row) for row in self.said[of]]
+            judged = annotator.predict(rows)
+            if self.path is not None and all(one.status != "failed" for one in judged):
+                with files(OutputError, f"cannot write {self.path}"), self.path.open("ab") as file:
+                    file.write(dump_line({"of": of, "judged": [one.to_dict() for one in judged]}))
+            return judged
+
+        return ask
+
+    def delete(self) -> None:
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
 
 
 # --- similarities and encoders ------------------------------------------------------------------------------------

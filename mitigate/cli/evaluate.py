@@ -12,9 +12,7 @@ output. What an annotator says is kept beside the output until all is done, so t
 from __future__ import annotations
 
 import argparse
-import hashlib
 import importlib.util
-import json
 import random
 import shlex
 from collections.abc import Mapping, Sequence
@@ -25,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from annotators.base import engine_in
-from annotators.records import SentenceAnnotation, failed_share
+from annotators.records import failed_share
 from engines.usage import METER
 from mitigate.cli.options import (
     COSTS,
@@ -45,30 +43,26 @@ from mitigate.cli.options import (
 )
 from mitigate.io import (
     Line,
-    OutputError,
     Problem,
     Record,
     UsageError,
     check_texts,
-    dump_line,
-    files,
     make_parent,
     parse_line,
     progress,
     read_lines,
-    read_rows,
     say,
     set_aside,
     usage,
     write_json,
     write_lines,
 )
-from mitigate.models import check_annotator, open_annotator, open_engine
+from mitigate.models import Judgements, check_annotator, open_annotator, open_engine
 from mitigate.report.terminal import console, figure, plain, table
 
 if TYPE_CHECKING:
     from annotators.base import Annotator
-    from annotators.evaluation.evaluate import Ask, LabelledSentence
+    from annotators.evaluation.evaluate import LabelledSentence
     from annotators.generative.prompts import Protocol
     from mitigate.labels import LabelledFiles
 
@@ -143,12 +137,7 @@ def run(args: argparse.Namespace) -> int:
     names = args.compare or [args.annotator]
     results, answers = [], []
     target = args.output or args.judgements
-    kept = target and target.with_name(target.name + ".judged")
-    known = [] if kept is None else list(read_rows(kept))
-    if kept is not None and known:
-        write_lines(kept, known)  # without a last line that was cut off
-        say(f"continuing with the judgements in {kept}")
-    said = {row["of"]: row["judged"] for row in known}
+    kept = Judgements(target and target.with_name(target.name + ".judged"))
     for name in names:
         own = {} if engine_in(name) is None else dict(asking)
         if args.disturbed_prompts:
@@ -159,7 +148,7 @@ def run(args: argparse.Namespace) -> int:
             with progress("judging", len(rows)) as tell:
                 judged = predict(
                     annotator, rows, lambda done, _: tell(done), parametric=args.without_reference,
-                    ask=_remembering(name, annotator, kept, said),
+                    ask=kept.asking(name, annotator),
                 )  # fmt: skip
             similarity: list[float | None] | None = None
             models: dict[str, str] = {}
@@ -187,8 +176,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output:
         write_json(args.output, result)
         say(f"figures: {args.output}")
-    if kept is not None:
-        kept.unlink(missing_ok=True)
+    kept.delete()
     return exit_code(max(failed_share(found["statuses"]) for found in results), args, len(files.rejected))
 
 
@@ -224,28 +212,6 @@ def _kept(args: argparse.Namespace) -> Path | None:
     if args.max_cost is not None:
         raise UsageError("--max-cost: expected --output or --cache beside it, so that nothing paid for is lost")
     return None
-
-
-def _remembering(name: str, annotator: Annotator, kept: Path | None, said: dict[str, Any]) -> Ask:
-    """The annotator's ``predict``, with every chunk's judgements kept in a file, and none asked again that is ``said``.
-
-    A chunk with a failed judgement is not kept: the next run tries again.
-    """
-    if kept is None:
-        return annotator.predict
-
-    def ask(rows: Sequence[Mapping[str, Any]]) -> Sequence[SentenceAnnotation]:
-        text = json.dumps([name, annotator.name, annotator.fingerprint, list(rows)], sort_keys=True)
-        of = hashlib.sha256(text.encode()).hexdigest()
-        if of in said:
-            return [SentenceAnnotation.from_dict(row) for row in said[of]]
-        judged = annotator.predict(rows)
-        if all(one.status != "failed" for one in judged):
-            with files(OutputError, f"cannot write {kept}"), kept.open("ab") as file:
-                file.write(dump_line({"of": of, "judged": [one.to_dict() for one in judged]}))
-        return judged
-
-    return ask
 
 
 def _chosen(files: LabelledFiles, args: argparse.Namespace) -> list[LabelledSentence]:

@@ -6,7 +6,7 @@ Agreement is of the sentences that the annotator gave a verdict on; how many the
 splits, table.jsonl with a line for each row that is finished, and judged.ROW.jsonl: what was said of each sentence, for
 `mitigate stats --agreement`, or in the form of ANAH-v2's program, whose sentences without a verdict count as right;
 here they are left out. An answer of HaluEval or HalluQA without a verdict counts as wrong. A run that was stopped goes
-on from annotated.ROW.jsonl, or a language model's replies.
+on from what was judged, or a language model's replies.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from annotators.generative.tagged import neutral
 from annotators.records import HALLUCINATED, LABELS
 from engines.types import Sampling, check_asked
 from mitigate.io import Problem, Record, UsageError, check_texts, counted, progress, shown
-from mitigate.models import EngineName, check_generative, open_annotator, open_engine, refuse_failures
+from mitigate.models import EngineName, Judgements, check_generative, open_annotator, open_engine, refuse_failures
 from mitigate.recipes.annotator_training import Data, load_sentences, load_splits
 from mitigate.recipes.config import Recipe, Section
 from mitigate.recipes.data import read_good
@@ -61,6 +61,7 @@ KINDS: tuple[tuple[Mapping[str, str], set[str]], ...] = (
 """The figures of each kind, and the keys that its rows may have beside ``paper``."""
 WORDS = {"supported": "ok", "no_fact": "nofact"}  # of ANAH-v2's program; its other two are ours
 TABLE = "table.jsonl"
+KEPT = "judged.{}.jsonl.part"  # what was said, until the figures of its row are there
 CHUNK = 32  # responses judged at once
 HALUEVAL = ("answer knowledge question", "response knowledge dialogue_history", "summary document -")  # its keys
 SPLIT = """Write down every fact that the text states, one a line, each as a short sentence that says a single thing \
@@ -168,6 +169,7 @@ def run(options: Options, folder: RunFolder) -> int:
         else:
             found = _measured(options, row, unseen, name, folder)
         folder.append(TABLE, [{"row": name, **found}])
+        (folder / KEPT.format(name)).unlink(missing_ok=True)
     known = {done["row"]: done for done in folder.rows(TABLE)}
     heads = [f"{kind[figure]} {part.replace('unseen_', '')}" for figure in options.figures for part in parts]
     heads += ["checked"] * (of_responses or kind is AGREED)
@@ -285,7 +287,10 @@ def _measured(
     with closing(_open(row, name, folder)) as annotator:
         print(f"# {name}: {annotator.name}, {len(rows)} sentences", flush=True)
         with progress("judging", len(rows)) as tell:
-            judged = predict(annotator, rows, lambda done, _: tell(done), parametric=row.without_reference)
+            judged = predict(
+                annotator, rows, lambda done, _: tell(done), parametric=row.without_reference,
+                ask=Judgements(folder / KEPT.format(name)).asking(name, annotator),
+            )  # fmt: skip
     file = f"judged.{name}.jsonl"
     folder.write_rows(file, judgement_lines(rows, judged, annotator.name, row.without_reference))
     refuse_failures(f"rows.{name}", (one.status for one in judged), options.max_failed, "max_failed ")

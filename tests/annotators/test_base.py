@@ -1,5 +1,6 @@
 """Refused records and names; a cascade and ensembles of judges that are half sure, sure or fail."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -8,7 +9,7 @@ import pytest
 from annotators import load_annotator
 from annotators.base import CascadeAnnotator, EnsembleAnnotator, engine_in, engines_in, joined, parts_of, verdict_of
 from annotators.operating import Calibration, OperatingPoint
-from annotators.records import Edit, SentenceAnnotation, Span
+from annotators.records import Edit, Fragment, SentenceAnnotation, Span
 from mitigate.rewards.reward import SentenceReward
 from tests.helpers.standin import ExactAnnotator
 
@@ -186,3 +187,16 @@ def test_names_of_ensembles_load_everywhere(monkeypatch):
         ("a/b", {"dtype": "float32", "expected_rate": 0.2}),
         ("generative:openai:m", {"dtype": "float32", "schema": 3}),
     ]
+
+
+@pytest.mark.parametrize("spans", [None, (), (Span(2, 5), Span(7, 9))])
+def test_a_judgement_is_read_back_as_it_was_written(spans):
+    scores = dict(zip(LABELS.values(), (0.1, 0.6, 0.2, 0.1), strict=True))
+    whole = SentenceAnnotation(
+        "It is blue.", 28, 39, "checked", "contradictory", scores,
+        (Fragment("It is grey.", 27, 38), Fragment("opened in 1931", 11, 25, 0.8, "opened 1931")),
+        (Edit("blue", "grey", 34, 38), Edit("It", "", 28, 30)), spans, ("It is red.",), ("no type", "two types"),
+    )  # fmt: skip
+    bare = SentenceAnnotation("Oh!", 40, 43, "failed", spans=spans)
+    for one in (whole, bare):
+        assert SentenceAnnotation.from_dict(json.loads(json.dumps(one.to_dict()))) == one

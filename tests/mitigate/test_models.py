@@ -10,6 +10,7 @@ import pytest
 from annotators.records import LABELS, SentenceAnnotation
 from fewl.similarity import compare
 from mitigate import models
+from mitigate.io import UsageError
 
 
 def test_annotator_similarity_weighs_factual_sentences():
@@ -69,3 +70,13 @@ def test_ctrl_c_does_not_wait_for_servers():
     finally:
         reply.set()
         signal.signal(signal.SIGINT, before)
+
+
+def test_names_of_annotators_that_can_be(tmp_path):
+    """Known words, hub ids, folders; a published detector may be of the hub's first years, which have no owner."""
+    for name in ("embedded", "nli:roberta-large-mnli", "nli:a/b", f"nli:{tmp_path}", "a/b"):
+        assert models.check_annotator(name, "--annotator") == [name]
+    assert models.check_annotator("ensemble:min:a/b+nli:old+embedded", "--annotator") == ["a/b", "nli:old", "embedded"]
+    for name in ("embeded", "nli:", "nli:a/b/c", "nli:no such", "cascade:embedded+embeded"):
+        with pytest.raises(UsageError, match=r"^--annotator: "):
+            models.check_annotator(name, "--annotator")

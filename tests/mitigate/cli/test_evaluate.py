@@ -107,6 +107,29 @@ def test_a_killed_run_goes_on(tmp_path, stand_in, monkeypatch, capsys):
     assert "continuing with the judgements in" in capsys.readouterr().err
 
 
+def test_a_chunk_with_a_failed_judgement_is_asked_again(tmp_path, stand_in, monkeypatch):
+    """Of three chunks the first fails in part and the third is killed: only the second is known afterwards."""
+    monkeypatch.setattr("annotators.evaluation.evaluate.CHUNK", 3)
+    data = write_rows(tmp_path / "one.jsonl", [labelled_row("9 failed", "supported"), *FOUR_WAY, *TWO_WAY[:2]])
+    args, judge = ("--input", data, "--annotator", "a/b", "--judgements", tmp_path / "said.jsonl"), stand_in.judge
+
+    def killed(sentences):
+        if len(stand_in.chunks) == 2:
+            raise KeyboardInterrupt
+        return judge(sentences)
+
+    monkeypatch.setattr(stand_in, "judge", killed)
+    assert _run(*args) == 130
+    first = [row["id"] for row in stand_in.seen[:3]]
+    assert "9 failed" in first
+    stand_in.seen.clear()
+    stand_in.chunks.clear()
+    monkeypatch.setattr(stand_in, "judge", judge)
+    _run(*args)
+    assert (stand_in.chunks, [row["id"] for row in stand_in.seen[:3]]) == ([3, 3], first)
+    assert not (tmp_path / "said.jsonl.judged").exists()
+
+
 def test_a_paid_run_goes_on_and_tells_failures(tmp_path, capsys):
     """The server dies in the middle: the same command asks for the rest only. One that refuses everything is no run."""
     reference = "The bridge opened in 1931."

@@ -124,6 +124,39 @@ def test_wrong_rows_are_told_before_any_work(tmp_path, capsys):
     assert "row | ACC overall | (the paper's figures in brackets)\nG-7B | –\n" in capsys.readouterr().out
 
 
+def test_a_wrong_annotator_of_a_later_row_is_told_before_the_first_judges(tmp_path, capsys):
+    rows = ["rows.D-7B.annotator=embedded-fast", "rows.G-7B.annotator=no-such-folder"]
+    assert run("table8", *SHARED, *rows) == 2
+    assert "rows.G-7B: no such folder 'no-such-folder', and it is no hub id" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_killed_row_goes_on(tmp_path, monkeypatch):
+    """The second chunk of five sentences is killed: the second run judges all but the first chunk."""
+    asked, whole = [], []
+
+    class Counted(ExactAnnotator):
+        def predict(self, rows):
+            asked.append([one["sentence"] for one in rows])
+            if whole == [] and len(asked) == 2:
+                raise KeyboardInterrupt
+            return super().predict(rows)
+
+    monkeypatch.setattr("annotators.evaluation.evaluate.CHUNK", 5)
+    monkeypatch.setattr(anah, "open_annotator", lambda *_: Counted())
+    words = [*SHARED, "figures=[accuracy]", "rows.D-7B.annotator=embedded-fast"]
+    assert run("table6", *words) == 130
+    kept = tmp_path / "out" / "judged.D-7B.jsonl.part"
+    assert len(read_rows(kept)) == 1
+    first, _ = asked
+    whole.append(True)
+    asked.clear()
+    assert run("table6", *words) == 0
+    judged = [one["sentence"] for one in read_rows(tmp_path / "out" / "judged.D-7B.jsonl")]
+    assert [*first, *(one for chunk in asked for one in chunk)] == judged
+    assert not kept.exists()
+
+
 def test_what_the_data_hold_by_hand(tmp_path, capsys):
     """A made topic's answers are, with the reference, SN and SU, without it CN and CUN; and one Chinese topic."""
     write_topics(tmp_path / "anah.jsonl", [*made_topics(3), TOPICS[2]])
