@@ -59,9 +59,16 @@ def _put(sentence: str, start: int, end: int, text: str) -> str:
     return sentence[:start] + text + sentence[end:]
 
 
+_BOUND = re.compile(r"\b(?:than|over|under|above|below|least|most|before|after|since|until|by|nearly|almost) [^\s\w]?$")
+"""Before a number: another one may leave the sentence true ("more than 300" of 500)."""
+
+
 def _number(sentence: str, reference: str, random: Random) -> str | None:
     """Another number, year or month: half of the time one that the reference says of something else, else a new one."""
-    found = [unit for unit in units(sentence) if unit.kind in {"number", "year", "month"}]
+    found = [
+        unit for unit in units(sentence)
+        if unit.kind in {"number", "year", "month"} and not _BOUND.search(sentence, 0, unit.start)
+    ]  # fmt: skip
     if not found:
         return None
     unit = random.choice(found)

@@ -3,7 +3,8 @@
     1. pairs.jsonl, pairs/      labelled pairs of evidence and claim: what follows from a text and what does not
     2. edits.jsonl              sentences of documents and people's supported ones, reworded, half of them made false
     3. labels.jsonl, labels/    human labels, with edits and some of the pairs mixed in, so that both stay learned
-    4. further/                 the labels with more edits and pairs, by a teacher's verdicts where there is a teacher
+    4. further/                 the labels with more edits and pairs, pairs beside similar evidence and made-up texts;
+                                by a teacher's verdicts where there is a teacher
 
 ``mitigate train annotators/embedded`` runs it. Folds 2 to 4 train, fold 1 chooses, fold 0 is not read beyond its fold
 number; pairs that share a text with folds 0 and 1 are left out. Three losses: of the verdict, of the order within a
@@ -33,13 +34,14 @@ from torch.nn.functional import binary_cross_entropy_with_logits, log_softmax, l
 from annotators.evaluation.splits import FOLD_NAMES, group_rows
 from annotators.operating import equal_weights, fit_calibration
 from annotators.text.normalise import clean_text
-from annotators.verifier.annotator import EVIDENCE_TOKENS, DiscriminativeAnnotator, unjudgeable
+from annotators.verifier.annotator import EVIDENCE_TOKENS, DiscriminativeAnnotator, stored, unjudgeable
 from annotators.verifier.data import (
     NO_FACT,
     PAIR_SHARES,
     SUPPORTED,
     Example,
     Row,
+    dense_examples,
     labelled_examples,
     pair_examples,
     read_examples,
@@ -51,6 +53,7 @@ from annotators.verifier.data import (
 )  # fmt: skip
 from annotators.verifier.model import MINILM, Input, Verifier, probabilities
 from annotators.verifier.synthetic import Maker, Substitutes, proper, talk
+from annotators.verifier.worlds import texts as made_up
 
 log = logging.getLogger(__name__)
 SOURCES = (
@@ -62,7 +65,6 @@ TOKEN_WEIGHT, POSITIVE_TOKEN = 0.5, 3.0
 """Weight of the token head's loss, and in it of unsupported tokens, which are few."""
 RANK_WEIGHT, MARGIN = 0.5, 1.0
 LARGEST, POOL = 4, 2000  # rows of a case that stay together; groups that are sorted by length at once
-FURTHER_EDITS = 16_000  # of the last stage
 PART = 512  # sentences that a teacher judges between two files
 MAX_PASSAGES = 150  # passages of a document that edited sentences are made from
 EDIT_TOKENS = 128  # evidence beside an edited sentence
@@ -82,8 +84,10 @@ class Settings:
     rates are the highest of each stage; ``edited`` and ``replayed`` are the edits and pairs that are mixed into the
     human labels; a step reads ``tokens`` tokens; ``languages`` are the codes of what is learned and will be
     judged, None for any; ``evidence_tokens`` of a reference stand beside a labelled sentence, and beside one that is
-    judged. The last stage takes ``further`` examples (0: there is none) with at most ``further_pairs`` pairs among what
-    they are drawn from; ``teacher`` names an embedded annotator whose probabilities are learned in it.
+    judged. The last stage takes ``further`` examples (0: there is none) of the labels and of at most so many edits,
+    pairs and dense pairs, and sentences about so many made-up texts; ``teacher`` names an embedded annotator whose
+    probabilities are learned in it. ``start`` names one whose weights, of the same base, the last stage begins with, in
+    the place of the first two.
     """
 
     data: Path
@@ -103,16 +107,21 @@ class Settings:
     languages: tuple[str, ...] | None = ("en",)
     evidence_tokens: int = EVIDENCE_TOKENS
     further: int = 0
+    further_edits: int = 16_000
     further_pairs: int = 8_000
+    further_dense: int = 0
+    further_texts: int = 0
     further_rate: float = 1e-4
     further_epochs: float = 3.0
     teacher: str | None = None
+    start: str | None = None
 
 
 def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
     """Train, going on from what an earlier start with the same settings left in ``work``.
 
-    CannotTrainError where no labelled sentence can be learned, or the teacher is not there.
+    CannotTrainError where no labelled sentence can be learned, the teacher is not there, or what is started with has
+    another base.
     """
     rows = read_rows(settings.data)
     train = [row for row in rows if row["fold"] in FOLD_NAMES["train"] and usable(row, settings)]
@@ -126,25 +135,31 @@ def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
     torch.manual_seed(settings.seed)
     verifier = Verifier(settings.base, layers=settings.layers, lora=settings.lora)
     held_out = [row for row in rows if row["fold"] not in FOLD_NAMES["train"]]
-    pairs = kept(
-        work / "pairs.jsonl", lambda: pair_examples(read_pairs(settings.data, settings.pairs, held_out), settings.seed)
-    )
+    read = read_pairs(settings.data, settings.pairs, held_out)
+    pairs = kept(work / "pairs.jsonl", lambda: pair_examples(read, settings.seed))
     learned = [example for example in pairs if not watched(example)]
-    train_stage(
-        verifier, learned, work / "pairs", epochs=settings.pair_epochs, rate=settings.pair_rate, tokens=settings.tokens,
-        seed=settings.seed,
-    )  # fmt: skip
-    labels = kept(work / "labels.jsonl", lambda: labelled_examples(train, verifier.tokenize, settings.evidence_tokens))
-    english = [row for row in train if language(row) == "en"]  # which the rules of editing are for
-    edits = kept(work / "edits.jsonl", lambda: edited_examples(english, settings, verifier))
-    mixed = mixture(labels, edits, learned, settings)
-    train_stage(
-        verifier, mixed, work / "labels", epochs=1.0, rate=settings.label_rate, tokens=settings.tokens,
-        seed=settings.seed,
-    )  # fmt: skip
+    if settings.start is not None:
+        start_with(verifier, settings.start)
+    else:
+        train_stage(
+            verifier, learned, work / "pairs", epochs=settings.pair_epochs, rate=settings.pair_rate,
+            tokens=settings.tokens, seed=settings.seed,
+        )  # fmt: skip
+        labels = kept(
+            work / "labels.jsonl", lambda: labelled_examples(train, verifier.tokenize, settings.evidence_tokens)
+        )
+        english = [row for row in train if language(row) == "en"]  # which the rules of editing are for
+        edits = kept(work / "edits.jsonl", lambda: edited_examples(english, settings, verifier))
+        mixed = mixture(labels, edits, learned, settings)
+        train_stage(
+            verifier, mixed, work / "labels", epochs=1.0, rate=settings.label_rate, tokens=settings.tokens,
+            seed=settings.seed,
+        )  # fmt: skip
     if settings.further:
         before = {name: p.detach().clone() for name, p in verifier.network.named_parameters() if p.requires_grad}
-        more = further_examples(teacher, verifier, settings, train, learned, work / "further")
+        dense = dense_examples(read, settings.further_dense, settings.seed) if settings.further_dense else []
+        pool = [*dense, *made_up(settings.further_texts, settings.seed)]
+        more = further_examples(teacher, verifier, settings, train, learned, pool, work / "further")
         train_stage(
             verifier, more, work / "further", epochs=settings.further_epochs, rate=settings.further_rate,
             tokens=settings.tokens, seed=settings.seed + 1,
@@ -179,6 +194,21 @@ def as_stored(verifier: Verifier) -> Verifier:
     return Verifier(verifier.base, verifier.packed(), layers=verifier.layers, lora=verifier.lora)
 
 
+def start_with(verifier: Verifier, name: str) -> None:
+    """Put the weights of a trained annotator into an untrained verifier; CannotTrainError where they are not of it."""
+    from safetensors.torch import load_file
+
+    folder, saved = stored(name)
+    wanted, own = (saved.base, saved.layers, saved.lora), (verifier.base, verifier.layers, verifier.lora)
+    if wanted != own:
+        raise CannotTrainError(f"start: expected base, layers and lora as {name} has them, {wanted}, got {own}")
+    weights = load_file(folder / "verifier.safetensors")
+    with torch.no_grad():
+        for parameter_name, parameter in verifier.network.named_parameters():
+            if parameter.requires_grad:
+                parameter.copy_(weights[parameter_name].float())
+
+
 def teacher_of(name: str) -> DiscriminativeAnnotator:
     """The annotator that teaches; CannotTrainError where it can't be loaded, or another one stands in for it, since its
     base could not be fetched."""
@@ -193,17 +223,18 @@ def teacher_of(name: str) -> DiscriminativeAnnotator:
 
 def further_examples(
     teacher: DiscriminativeAnnotator | None, pupil: Verifier, settings: Settings, rows: Sequence[Row],
-    pairs: Sequence[Example], folder: Path,
+    pairs: Sequence[Example], others: Sequence[Example], folder: Path,
 ) -> list[Example]:  # fmt: skip
-    """Labelled, edited and paired examples; a teacher judges them part by part, beside evidence as it reads it."""
+    """Labelled, edited, paired and ``others`` examples; a teacher judges them part by part, beside its own windows."""
     verifier, budget = pupil, settings.evidence_tokens
     if teacher is not None:
         verifier, budget = teacher.verifier, teacher.evidence_tokens
     english = [row for row in rows if language(row) == "en"]
     pool = [
         *labelled_examples(rows, verifier.tokenize, budget),
-        *edited_examples(english, replace(settings, edited=FURTHER_EDITS), verifier),
+        *edited_examples(english, replace(settings, edited=settings.further_edits), verifier),
         *mixture((), (), pairs, replace(settings, replayed=settings.further_pairs)),
+        *others,
     ]
     chosen = sorted(np.random.default_rng(settings.seed).permutation(len(pool))[: settings.further].tolist())
     folder.mkdir(exist_ok=True)

@@ -32,7 +32,10 @@ class Further(Stage):
     """The last stage, after which weights are the mean of those before and after it."""
 
     examples: int = Field(default=23_040, ge=1, description="labelled, edited and paired sentences")
-    pairs: int = Field(default=8_000, ge=0, description="pairs among those that these are drawn from")
+    edits: int = Field(default=16_000, ge=0, description="edited sentences among those that these are drawn from")
+    pairs: int = Field(default=8_000, ge=0, description="pairs among them")
+    dense: int = Field(default=0, ge=0, description="pairs beside similar evidence among them")
+    texts: int = Field(default=0, ge=0, description="made-up texts whose sentences are among them")
     teacher: str | None = Field(default=None, description="an embedded annotator or its folder; null: their own labels")
 
 
@@ -47,6 +50,10 @@ class Options(Recipe):
     pairs: Stage = Stage(rate=1.5e-4, epochs=1.0)
     labels: Stage = Stage(rate=8e-5, epochs=2.0)
     further: Further | None = Field(default=None, description="null: no such stage")
+    start: str | None = Field(
+        default=None,
+        description="an embedded annotator or its folder that the last stage begins with; null: the first two",
+    )
     edited: int = Field(default=9_000, ge=0, description="edited sentences among the labels")
     replayed: int = Field(default=6_000, ge=0, description="pairs among the labels")
     tokens: int = Field(default=4096, ge=512, description="of a step")
@@ -83,9 +90,13 @@ def check(options: Options) -> None:
         depth = AutoConfig.from_pretrained(locate(options.base)).num_hidden_layers
     if (options.layers or 1) > depth:
         raise UsageError(f"layers: expected 1 to {depth}, which {options.base} has, got {options.layers}; null: all")
-    if options.further is not None and options.further.teacher is not None:
-        with usage("further.teacher: ", (OSError, ValueError)):
-            stored(options.further.teacher)
+    teacher = None if options.further is None else options.further.teacher
+    for name, annotator in (("start", options.start), ("further.teacher", teacher)):
+        if annotator is not None:
+            with usage(f"{name}: ", (OSError, ValueError)):
+                stored(annotator)
+    if options.start is not None and options.further is None:
+        raise UsageError("further: expected the settings of the last stage, the only one after `start`; got null")
 
 
 def run(options: Options, folder: RunFolder) -> None:
@@ -101,8 +112,9 @@ def run(options: Options, folder: RunFolder) -> None:
     )  # fmt: skip
     if (further := options.further) is not None:
         settings = replace(
-            settings, further=further.examples, further_pairs=further.pairs, further_rate=further.rate,
-            further_epochs=further.epochs, teacher=further.teacher,
+            settings, further=further.examples, further_edits=further.edits, further_pairs=further.pairs,
+            further_dense=further.dense, further_texts=further.texts, further_rate=further.rate,
+            further_epochs=further.epochs, teacher=further.teacher, start=options.start,
         )  # fmt: skip
     try:
         annotator = train_annotator(settings, folder / "work")

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,11 @@ def write_data(folder: Path, *more: dict[str, Any]) -> None:
          "claim": f"It has {i + i % 2} wheels.", "label": ("supported", "contradictory")[i % 2]}
         for i in range(40)
     ]  # fmt: skip
+    towns = ("Alder lies on the river Moss", "Berg sells Moss cheese to Wales", "Corin Moss bred fifty brown dogs")
+    pairs += [
+        {"id": town, "source": "fever", "evidence": f"{town}.", "group": town, "claim": f"{town} today.",
+         "label": "supported"} for town in (*towns, "Every Moss Prize since 1950 went abroad")
+    ]  # fmt: skip
     documents = [{"text": "The old mill by the river was built in 1902 by Anna Berg."}]
     for name, lines in (("sentences/made", [*rows, *more]), ("pairs/fever", pairs), ("documents/made", documents)):
         write_rows(folder / f"{name}.jsonl", lines)
@@ -250,8 +256,12 @@ def test_what_cannot_be_trained_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(UsageError, match=r"expected labelled sentences to learn .* of the sources made up"):
         run(Options.model_validate({**given, "sources": ["made up"]}), RunFolder(tmp_path))
     monkeypatch.setattr(training, "train_annotator", lambda settings, _: pytest.fail(str(settings)))
-    further = {"teacher": "embedded", "examples": 9, "pairs": 5, "rate": 0.1, "epochs": 2.5}
-    told = r"further=9, further_pairs=5, further_rate=0.1, further_epochs=2.5, teacher='embedded'"
+    counts = {"examples": 9, "edits": 4, "pairs": 5, "dense": 6, "texts": 7}
+    further = {"teacher": "embedded", "rate": 0.1, "epochs": 2.5, **counts}
+    told = (
+        r"further=9, further_edits=4, further_pairs=5, further_dense=6, further_texts=7, further_rate=0.1, "
+        r"further_epochs=2.5, teacher='embedded'"
+    )
     with pytest.raises(pytest.fail.Exception, match=told):
         run(Options.model_validate({**given, "further": further}), RunFolder(tmp_path))
     with pytest.raises(UsageError, match="unknown key 'sead'; did you mean 'seed'"):
@@ -280,11 +290,11 @@ def test_a_teacher_is_asked_of_all_kinds(base: str, tmp_path: Path, monkeypatch:
     teacher = DiscriminativeAnnotator(Verifier(base, dtype="float32"), evidence_tokens=9)
     for n, sources in ((99, [{"l"}, {"made"}, {"p"}]), (20, [{"l", "made", "p"}])):  # every kind whole, or some of each
         settings = Settings(tmp_path, edited=0, replayed=0, further=n)
-        found = training.further_examples(teacher, teacher.verifier, settings, rows, pairs, tmp_path / str(n))
+        found = training.further_examples(teacher, teacher.verifier, settings, rows, pairs, (), tmp_path / str(n))
         assert [{e.source for e in found[at : at + 20]} for at in range(0, len(found), 20)] == sources
         tokens = [len(ids) for e in found if e.source == "l" for ids, _ in teacher.verifier.tokenize(e.passages)]
         assert max(tokens) <= 9 < len(teacher.verifier.tokenize([REFERENCE])[0][0])
-    assert (edited[0][0], edited[0][1].edited) == (rows[::2], training.FURTHER_EDITS)
+    assert (edited[0][0], edited[0][1].edited) == (rows[::2], settings.further_edits)
     inputs = teacher.verifier.inputs([(e.question, e.sentence, e.passages) for e in found])
     alone = [replace(example, case="") for example in found]  # cases count only where labels do
     losses = [training.loss_of(teacher.verifier, inputs, some).item() for some in (found, alone)]
@@ -340,6 +350,37 @@ def test_further_examples_carry_their_own_labels(tmp_path: Path) -> None:
     stored = plain.verifier.packed()["label.weight"].float(), annotator.verifier.packed()["label.weight"].float()
     assert not torch.allclose(stored[0], stored[1], atol=1e-2)
     assert torch.allclose(stored[1], (stored[0] + ends) / 2, atol=1e-3)
+
+
+def test_training_goes_on_from_a_trained_annotator(tmp_path: Path) -> None:
+    """The last stage alone, from given weights; half way between these and what it ends with."""
+    base = save_tiny_bert(tmp_path / "base", 16)
+    write_data(tmp_path / "data")
+    settings = Settings(tmp_path / "data", ("made",), ("fever",), base=base, edited=20, replayed=4, tokens=1024)
+    train_annotator(settings, tmp_path / "plain").save_pretrained(tmp_path / "first")
+    more = replace(
+        settings, start=str(tmp_path / "first"), further=4000, further_edits=9, further_pairs=4, further_dense=4,
+        further_texts=2, further_rate=3e-2,
+    )  # fmt: skip
+    annotator = train_annotator(more, tmp_path / "work")
+    assert not (tmp_path / "work" / "labels").exists()
+    learned = [e for path in (tmp_path / "work" / "further").glob("*.jsonl") for e in read_examples(path)]
+    of_case = Counter(e.case.split()[0] for e in learned if e.case)
+    assert of_case["dense"] >= 4
+    assert of_case["worlds"] > 4
+    ends = load_file(tmp_path / "work" / "further" / "state.safetensors")["model.label.weight"]
+    begun = load_file(tmp_path / "first" / "verifier.safetensors")["label.weight"].float()
+    stored = annotator.verifier.packed()["label.weight"].float()
+    assert not torch.allclose(begun, stored, atol=1e-2)
+    assert torch.allclose(stored, (begun + ends) / 2, atol=1e-3)
+    with pytest.raises(ValueError, match=r"^start: expected base, layers and lora as .*first has .* got .*None, 4"):
+        train_annotator(replace(more, lora=4), tmp_path / "other")
+    given = {**read_yaml(recipes_folder() / "annotators" / "embedded-fast.yaml"), "data": str(tmp_path / "data")}
+    (tmp_path / "data" / "binary").mkdir()
+    with pytest.raises(UsageError, match=r"^further: expected the settings of the last stage"):
+        check(Options.model_validate({**given, "start": "embedded-fast", "further": None}))
+    with pytest.raises(UsageError, match=r"^start: annotator 'nope': expected embedded, "):
+        check(Options.model_validate({**given, "start": "nope"}))
 
 
 def test_another_annotator_does_not_teach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
