@@ -134,13 +134,13 @@ def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
     work.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(settings.seed)
     verifier = Verifier(settings.base, layers=settings.layers, lora=settings.lora)
+    if settings.start is not None:
+        start_with(verifier, settings.start)
     held_out = [row for row in rows if row["fold"] not in FOLD_NAMES["train"]]
     read = read_pairs(settings.data, settings.pairs, held_out)
     pairs = kept(work / "pairs.jsonl", lambda: pair_examples(read, settings.seed))
     learned = [example for example in pairs if not watched(example)]
-    if settings.start is not None:
-        start_with(verifier, settings.start)
-    else:
+    if settings.start is None:
         train_stage(
             verifier, learned, work / "pairs", epochs=settings.pair_epochs, rate=settings.pair_rate,
             tokens=settings.tokens, seed=settings.seed,

@@ -41,9 +41,9 @@ class Further(Stage):
 
 class Options(Recipe):
     task: Literal["embedded-annotator"]
-    data: Path = Field(description="folder with sentences/, binary/, pairs/ and documents/, JSON Lines")
+    data: Path = Field(description="folder with sentences/, binary/, pairs/ and documents/, JSON Lines; not all needed")
     sources: list[str] = Field(min_length=1, description="labelled sentences to train on")
-    pair_sources: list[str] = Field(min_length=1, description="entailment pairs to train on first")
+    pair_sources: list[str] = Field(description="entailment pairs to train on first; with `start` there may be none")
     base: ModelName = Field(default="packaged:minilm", description="encoder or language model")
     layers: int | None = Field(default=None, ge=1, description="how many of its layers are taken; null: all")
     lora: int | None = Field(default=None, ge=1, description="rank of LoRA; null: all weights are trained")
@@ -77,12 +77,14 @@ def check(options: Options) -> None:
             f"languages: expected codes that texts are told apart by ({', '.join(sorted(TOLD))}), or null for any "
             f"language, got {', '.join(sorted(unknown))}"
         )
-    for name in ("sentences", "binary", "pairs"):
-        if not (options.data / name).is_dir():
-            raise UsageError(
-                f"data: expected a folder with sentences/, binary/ and pairs/, {options.data} has no {name}/; "
-                "give another one with data=FOLDER"
-            )
+    there = {name for name in ("sentences", "binary", "pairs") if (options.data / name).is_dir()}
+    if not there & {"sentences", "binary"} or (options.pair_sources and "pairs" not in there):
+        raise UsageError(
+            f"data: expected a folder with sentences/ or binary/, and pairs/ for pair_sources; {options.data} has "
+            f"{', '.join(sorted(there)) or 'none of them'}; give another one with data=FOLDER"
+        )
+    if not options.pair_sources and options.start is None:
+        raise UsageError("pair_sources: expected at least one, or an annotator that knows them as start=NAME, got none")
     for source in options.pair_sources:
         if source not in PAIR_SHARES:
             raise UsageError(f"pair_sources: expected some of {', '.join(PAIR_SHARES)}; got {source!r}")

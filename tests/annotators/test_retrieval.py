@@ -210,6 +210,20 @@ def test_passages_are_taken_till_the_budget(reference: str, budget: int, query: 
     assert texts_of(select([(index_one(reference, budget=budget), query)])[0]) == expected
 
 
+def test_unrelated_passages_are_not_read_though_there_be_room() -> None:
+    query, lines = "glaciers in 1745", LONG.split("\n")
+    glaciers = [line for line in lines if "glaciers" in line]
+    for relevant, expected in ((1.0, lines[35:36]), (0.2, glaciers)):  # the line of that year, or of those words
+        (index,) = index_references([LONG], tokenize, None, 60, relevant)
+        assert texts_of(select([(index, query)])[0]) == expected
+        assert [text for window in second_pass([(index, query)])[0] for text in texts_of(window)] == expected
+    assert len(texts_of(select([(index_one(LONG, budget=60), query)])[0])) == 4
+    (index,) = index_references([LONG], tokenize, None, 60, 1.0)
+    assert len(texts_of(select([(index, "nothing of it")])[0])) == 4  # no passage has a word of it: all are alike
+    (index,) = index_references(["Glaciers melt. Violins play."], tokenize, None, 60, 1.0)
+    assert select([(index, "Glaciers melt.")])[0].whole
+
+
 def test_embeddings_and_bm25_both_count() -> None:
     reference = "The qqq zzz jjj. " + "Common words are here. " * 10 + "Quick fox jumps."
     alone = index_one(reference, budget=5)

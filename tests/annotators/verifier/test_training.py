@@ -238,10 +238,19 @@ def test_recipes_have_the_settings_of_shipped_weights(name: str, shipped: dict[s
 
 def test_what_cannot_be_trained_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = {**read_yaml(recipes_folder() / "annotators" / "embedded-fast.yaml"), "data": str(tmp_path)}
-    with pytest.raises(UsageError, match=r"sentences/, binary/ and pairs/, .* has no sentences/"):
-        check(Options.model_validate(given))
-    for name in ("sentences", "binary", "pairs"):
+    for name, found in (("pairs", "none of them"), ("binary", "pairs")):
+        with pytest.raises(
+            UsageError, match=rf"sentences/ or binary/, and pairs/ for pair_sources; .* has {found}; give"
+        ):
+            check(Options.model_validate(given))
         (tmp_path / name).mkdir()
+    with pytest.raises(UsageError, match=r"^pair_sources: expected at least one, or .* start=NAME, got none"):
+        check(Options.model_validate({**given, "pair_sources": []}))
+    (tmp_path / "pairs").rmdir()
+    with pytest.raises(UsageError, match=r"; .* has binary; give"):
+        check(Options.model_validate(given))
+    check(Options.model_validate({**given, "pair_sources": [], "start": "embedded-fast"}))  # own labels are enough
+    (tmp_path / "pairs").mkdir()
     with pytest.raises(UsageError, match=r"languages: expected codes .*\bzh\b.*, or null for any language, got xx$"):
         check(Options.model_validate({**given, "languages": ["en", "xx"]}))
     for languages in (None, ["de", "zh"]):
@@ -373,6 +382,9 @@ def test_training_goes_on_from_a_trained_annotator(tmp_path: Path) -> None:
     stored = annotator.verifier.packed()["label.weight"].float()
     assert not torch.allclose(begun, stored, atol=1e-2)
     assert torch.allclose(stored, (begun + ends) / 2, atol=1e-3)
+    (tmp_path / "data" / "pairs" / "fever.jsonl").unlink()  # own labels are enough
+    train_annotator(replace(more, pairs=()), tmp_path / "own")
+    assert not {"fever"} & {e.source for e in read_examples(tmp_path / "own" / "further" / "000000.jsonl")}
     with pytest.raises(ValueError, match=r"^start: expected base, layers and lora as .*first has .* got .*None, 4"):
         train_annotator(replace(more, lora=4), tmp_path / "other")
     given = {**read_yaml(recipes_folder() / "annotators" / "embedded-fast.yaml"), "data": str(tmp_path / "data")}
