@@ -109,6 +109,9 @@ class Passage:
 class ReferenceIndex:
     """One reference, cut and ready to be searched: P passages, a budget in tokens of a window, and the (P, D)
     vectors of an encoder that reads its language, none where the whole reference fits; made by `index_references`.
+
+    Where the reference does not fit, passages with less than the share ``relevant`` of the best one's BM25 score, both
+    with that of their neighbours, are not read, though there be room.
     """
 
     reference: str
@@ -116,6 +119,7 @@ class ReferenceIndex:
     budget: int
     encoder: Embedder | None = None
     vectors: np.ndarray | None = field(default=None, repr=False)
+    relevant: float = 0.0
 
     @cached_property
     def fits(self) -> bool:
@@ -179,11 +183,13 @@ def budget_of(reference: str) -> int:
 
 
 def index_references(
-    references: Sequence[str], tokenize: Tokenize, encoder: Embedder | None = None, budget: int | None = None
-) -> list[ReferenceIndex]:
+    references: Sequence[str], tokenize: Tokenize, encoder: Embedder | None = None, budget: int | None = None,
+    relevant: float = 0.0,
+) -> list[ReferenceIndex]:  # fmt: skip
     """Cut references into passages and embed these, each distinct reference and passage once; one index each, in order.
 
-    ``budget``, above 0, is in tokens of ``tokenize`` (None: see ``budget_of``); without ``encoder`` BM25 ranks alone.
+    ``budget``, above 0, is in tokens of ``tokenize`` (None: see ``budget_of``); without ``encoder`` BM25 ranks alone;
+    ``relevant`` in [0, 1] is that of the indexes.
     """
     if budget is not None and budget <= 0:
         raise ValueError(f"budget: expected a number of tokens above 0, got {budget}")
@@ -193,7 +199,7 @@ def index_references(
     indexes: dict[str, ReferenceIndex] = {}
     for text, passages, tokens in zip(distinct, cut, budgets, strict=True):
         reader = encoder if encoder is not None and (encoder.reads_chinese or language_of(text) != "zh") else None
-        indexes[text] = ReferenceIndex(text, tuple(passages), tokens, reader)
+        indexes[text] = ReferenceIndex(text, tuple(passages), tokens, reader, relevant=relevant)
     long = [index for index in indexes.values() if not index.fits and index.encoder is not None]
     if encoder is not None and long:
         vectors_of_all = encoder.encode([passage.text for index in long for passage in index.passages])
@@ -258,7 +264,7 @@ def second_pass(pairs: Sequence[tuple[ReferenceIndex, str]], factor: int = 6) ->
 
 
 def _orders(pairs: Sequence[tuple[ReferenceIndex, str]]) -> Iterator[tuple[int, ReferenceIndex, np.ndarray]]:
-    """For each pair whose reference does not fit: its number, index and (P,) places, best first."""
+    """For each pair whose reference does not fit: its number, index and the places to read, best first."""
     numbers_of: dict[int, list[int]] = defaultdict(list)
     for n, (index, _) in enumerate(pairs):
         if not index.fits:
@@ -274,11 +280,14 @@ def _orders(pairs: Sequence[tuple[ReferenceIndex, str]]) -> Iterator[tuple[int, 
         for group in (numbers[i : i + size] for i in range(0, len(numbers), size)):
             queries = [pairs[n][1] for n in group]
             scores = [index.bm25.scores([words(query) for query in queries])]
+            strength_QP = with_neighbours(scores[0], index)
+            read_QP = strength_QP >= index.relevant * strength_QP.max(1, keepdims=True)
             if index.vectors is not None:
                 scores.append(np.stack([vectors[query] for query in queries]) @ index.vectors.T)
             support_QP = with_neighbours(fuse(scores), index)
             orders_QP = np.argsort(-support_QP, axis=1, kind="stable")
-            yield from ((n, index, order) for n, order in zip(group, orders_QP, strict=True))
+            for n, order_P, read_P in zip(group, orders_QP, read_QP, strict=True):
+                yield n, index, order_P[read_P[order_P]]
 
 
 def fuse(scores: Sequence[np.ndarray]) -> np.ndarray:

@@ -12,7 +12,7 @@ import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -41,6 +41,9 @@ that is there whole, and one of Chinese and English, whose base is fetched too."
 VERSION = 1  # raised whenever what is read, or what is made of it, changes: records depend on it
 EVIDENCE_TOKENS = 128
 FURTHER_TOKENS = 768  # of further windows that the second look reads at most
+RELEVANT = 0.3
+"""Passages with less than this share of the best one's BM25 score are not read, though there be room: unrelated text
+changes fewer verdicts so, and judging is faster. Chosen on fold 1, see docs/LOG.md."""
 MAX_WORDS = 150
 """Sentences of more words are not judged ("too_long"): the windows they need were never seen in training."""
 CHUNK = 4096  # sentences that are judged at once; it bounds what is held in memory
@@ -59,10 +62,11 @@ class Saved(BaseModel, strict=True):
     lora: PositiveInt | None
     languages: list[str] | None = Field(min_length=1)
     evidence_tokens: int = Field(ge=1, le=FURTHER_TOKENS)
+    narrow_tokens: int | None = Field(default=None, ge=1, le=FURTHER_TOKENS)
     labels: tuple[Literal["supported"], Literal["contradictory"], Literal["unverifiable"], Literal["no_fact"]]
 
 
-SETTINGS = ("base", "layers", "lora", "languages", "evidence_tokens")
+SETTINGS = ("base", "layers", "lora", "languages", "evidence_tokens", "narrow_tokens")
 
 
 @dataclass(frozen=True)
@@ -93,17 +97,19 @@ class DiscriminativeAnnotator(Annotator):
     """Judges sentences by a trained verifier.
 
     ``languages`` are those it was trained on, None for any; ``evidence_tokens`` (of the verifier's tokenizer) is what
-    it reads of a reference at once.
+    it reads of a reference at once. With ``narrow_tokens`` it also reads the best so many alone, since what stands
+    around hides much from a small model. The window that supports a sentence best decides.
     """
 
     def __init__(
         self, verifier: Verifier, *, name: str = "embedded", languages: Sequence[str] | None = ("en",),
-        evidence_tokens: int = EVIDENCE_TOKENS,
+        evidence_tokens: int = EVIDENCE_TOKENS, narrow_tokens: int | None = None,
     ) -> None:  # fmt: skip
         self.verifier = verifier
         self.name = name
         self.languages = None if languages is None else tuple(languages)
         self.evidence_tokens = evidence_tokens
+        self.narrow_tokens = narrow_tokens
         self.further = FURTHER_TOKENS // evidence_tokens  # windows
         self.fingerprint = fingerprint_of(self.settings, verifier.base_identity, verifier.fingerprint)
 
@@ -111,7 +117,8 @@ class DiscriminativeAnnotator(Annotator):
     def settings(self) -> dict[str, Any]:
         """What annotator.json says of it: SETTINGS."""
         of = self.verifier
-        return dict(zip(SETTINGS, (of.base, of.layers, of.lora, self.languages, self.evidence_tokens), strict=True))
+        own = (of.base, of.layers, of.lora, self.languages, self.evidence_tokens, self.narrow_tokens)
+        return dict(zip(SETTINGS, own, strict=True))
 
     @classmethod
     def from_pretrained(
@@ -144,7 +151,10 @@ class DiscriminativeAnnotator(Annotator):
             return cls.from_pretrained("embedded-fast", device=device, dtype=dtype)
         except WeightsError as error:
             raise _damaged(folder, error) from error
-        made = cls(verifier, name=name, languages=saved.languages, evidence_tokens=saved.evidence_tokens)
+        made = cls(
+            verifier, name=name, languages=saved.languages, evidence_tokens=saved.evidence_tokens,
+            narrow_tokens=saved.narrow_tokens,
+        )  # fmt: skip
         return made.calibrated_by(folder, strictly=True)
 
     def save_pretrained(self, folder: str | Path) -> None:
@@ -173,7 +183,7 @@ class DiscriminativeAnnotator(Annotator):
         """What the verifier says of each sentence beside its best window, in order."""
         texts = [clean_text(sentence.text) for sentence in sentences]
         indexes = index_references(
-            [sentence.reference for sentence in sentences], self.verifier.tokenize, None, self.evidence_tokens
+            [sentence.reference for sentence in sentences], self.verifier.tokenize, None, self.evidence_tokens, RELEVANT
         )
         found = self._read(sentences, texts, select(list(zip(indexes, texts, strict=True))))
         again = [
@@ -187,6 +197,17 @@ class DiscriminativeAnnotator(Annotator):
         for i, other in zip(numbers, others, strict=True):
             if other.support > found[i].support:
                 found[i] = other
+        if self.narrow_tokens is None:
+            return found
+        indexes = index_references(
+            [sentence.reference for sentence in sentences], self.verifier.tokenize, None, self.narrow_tokens
+        )
+        longer = [i for i, index in enumerate(indexes) if not index.fits]
+        narrow = select([(indexes[i], texts[i]) for i in longer])
+        others = self._read([sentences[i] for i in longer], [texts[i] for i in longer], narrow)
+        for i, other in zip(longer, others, strict=True):
+            if other.support > found[i].support:  # evidence is still shown from the wide window, in whole sentences
+                found[i] = replace(other, window=found[i].window)
         return found
 
     def _read(self, sentences: Sequence[Sentence], texts: Sequence[str], windows: Sequence[Window]) -> list[Verdict]:
@@ -214,10 +235,12 @@ def fingerprint_of(settings: Mapping[str, Any], base: str, weights: str) -> str:
     """16 hex digits over all that verdicts without a calibration depend on: the SETTINGS, the identity of the base
     (``Verifier.base_identity``) and the digest of what training changed (``model.digest_of``).
     """
-    _, layers, lora, languages, evidence_tokens = (settings[key] for key in SETTINGS)
+    _, layers, lora, languages, evidence_tokens, narrow_tokens = (settings[key] for key in SETTINGS)
+    narrow = "" if narrow_tokens is None else f" {narrow_tokens}"
     digest = hashlib.sha256(
         f"{VERSION} {base} {layers} {lora} {None if languages is None else tuple(languages)} {evidence_tokens} "
-        f"{FURTHER_TOKENS // evidence_tokens} {MARKED} {MAX_FRAGMENTS} {FIRST_GAIN} {NEXT_GAIN} {MAX_WORDS}".encode()
+        f"{FURTHER_TOKENS // evidence_tokens} {RELEVANT}{narrow} {MARKED} {MAX_FRAGMENTS} {FIRST_GAIN} "
+        f"{NEXT_GAIN} {MAX_WORDS}".encode()
     )
     digest.update(weights.encode())
     return digest.hexdigest()[:16]

@@ -84,10 +84,10 @@ class Settings:
     rates are the highest of each stage; ``edited`` and ``replayed`` are the edits and pairs that are mixed into the
     human labels; a step reads ``tokens`` tokens; ``languages`` are the codes of what is learned and will be
     judged, None for any; ``evidence_tokens`` of a reference stand beside a labelled sentence, and beside one that is
-    judged. The last stage takes ``further`` examples (0: there is none) of the labels and of at most so many edits,
-    pairs and dense pairs, and sentences about so many made-up texts; ``teacher`` names an embedded annotator whose
-    probabilities are learned in it. ``start`` names one whose weights, of the same base, the last stage begins with, in
-    the place of the first two.
+    judged, which is then read beside ``narrow_tokens`` too (None: it is not). The last stage takes ``further`` examples
+    (0: there is none) of the labels and of at most so many edits, pairs and dense pairs, and sentences about so many
+    made-up texts; ``teacher`` names an embedded annotator whose probabilities are learned in it. ``start`` names one
+    whose weights, of the same base, the last stage begins with, in the place of the first two.
     """
 
     data: Path
@@ -106,6 +106,7 @@ class Settings:
     tokens: int = 4096
     languages: tuple[str, ...] | None = ("en",)
     evidence_tokens: int = EVIDENCE_TOKENS
+    narrow_tokens: int | None = None
     further: int = 0
     further_edits: int = 16_000
     further_pairs: int = 8_000
@@ -168,8 +169,9 @@ def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
             if parameter.requires_grad:
                 parameter.data.lerp_(before[name], 0.5)
     annotator = DiscriminativeAnnotator(
-        as_stored(verifier), languages=settings.languages, evidence_tokens=settings.evidence_tokens
-    )
+        as_stored(verifier), languages=settings.languages, evidence_tokens=settings.evidence_tokens,
+        narrow_tokens=settings.narrow_tokens,
+    )  # fmt: skip
     dev = [row for row in rows if row["fold"] in FOLD_NAMES["dev"] and usable(row, settings)]
     return with_operating_point(annotator, dev)
 

@@ -58,6 +58,12 @@ class Options(Recipe):
     replayed: int = Field(default=6_000, ge=0, description="pairs among the labels")
     tokens: int = Field(default=4096, ge=512, description="of a step")
     evidence_tokens: int = Field(default=128, ge=16, le=320, description="of a reference that are read at once")
+    narrow_tokens: int | None = Field(
+        default=None,
+        ge=8,
+        le=320,
+        description="of a reference that each sentence is then read beside alone; null: none",
+    )
     seed: int = Field(default=0, ge=0)
     languages: list[str] | None = Field(
         default=["en"], min_length=1, description="codes of what is learned and will be judged; null: any language"
@@ -111,6 +117,7 @@ def run(options: Options, folder: RunFolder) -> None:
         options.seed, options.pairs.rate, options.pairs.epochs, options.labels.rate, options.labels.epochs,
         options.edited, options.replayed, options.tokens,
         None if options.languages is None else tuple(options.languages), options.evidence_tokens,
+        options.narrow_tokens,
     )  # fmt: skip
     if (further := options.further) is not None:
         settings = replace(

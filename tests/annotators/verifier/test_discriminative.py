@@ -18,6 +18,7 @@ from annotators.base import Sentence
 from annotators.operating import FILE, Calibration, OperatingPoint
 from annotators.retrieval import index_references, second_pass, select
 from annotators.verifier.annotator import (
+    RELEVANT,
     SHIPPED,
     DiscriminativeAnnotator,
     fingerprint_of,
@@ -25,7 +26,7 @@ from annotators.verifier.annotator import (
     unjudgeable,
     unsupported_spans,
 )
-from annotators.verifier.model import Verifier, digest_of
+from annotators.verifier.model import Verifier, digest_of, probabilities
 from engines.packaged import on_disk
 from tests.helpers.tiny_models import save_tiny_bert
 
@@ -95,8 +96,8 @@ def test_unverifiable_sentences_get_the_best_window(base: str) -> None:
         verifier.network.label.bias.copy_(torch.tensor([0.0, 0.0, 5.0, -9.0]))
     annotator = DiscriminativeAnnotator(verifier, evidence_tokens=30)
     text = "Ship 7 left the port of Lisbon in 1507."
-    reference = "\n\n".join(f"Ship {n} left the port of Lisbon in {1500 + n} with {n} sailors." for n in range(40))
-    (index,) = index_references([reference], verifier.tokenize, None, 30)
+    reference = "\n\n".join(f"Ship {n} left the port of Lisbon in {1500 + n % 9} with {n} sailors." for n in range(40))
+    (index,) = index_references([reference], verifier.tokenize, None, 30, RELEVANT)
     (further,) = second_pass([(index, text)], annotator.further)
     windows = [*select([(index, text)]), *further]
     assert len(windows) > 2
@@ -105,6 +106,31 @@ def test_unverifiable_sentences_get_the_best_window(base: str) -> None:
     (verdict,) = annotator.verdicts([Sentence(text, 0, text, {"reference": reference})])
     assert verdict.support == pytest.approx(shares[:, 0].max(), abs=1e-5)
     assert verdict.window.places == windows[int(shares[:, 0].argmax())].places
+
+
+def test_a_narrow_window_decides_where_it_supports_better(base: str, tiny: DiscriminativeAnnotator) -> None:
+    verifier = tiny.verifier
+    both = DiscriminativeAnnotator(verifier, evidence_tokens=60, narrow_tokens=20)
+    said = "Its lamp was made in France. Robert Wilson kept it. It is 27 metres high. Mary was a cook. The sea is cold."
+    short = "Its first keeper was Robert Wilson."  # fits the narrow window, and is read once
+    asked = [
+        Sentence(text, 0, text, {"reference": reference})
+        for text in re.split(r"(?<=\.) ", said)
+        for reference in (short, REFERENCE, REFERENCE.replace("miles", "leagues"), REFERENCE.lower())
+    ]
+    decided = set()
+    for sentence, wide, verdict in zip(asked, tiny.verdicts(asked), both.verdicts(asked), strict=True):
+        (index,) = index_references([sentence.reference], verifier.tokenize, None, 20)
+        (window,) = select([(index, sentence.text)])
+        assert 0 < sum(passage.tokens for passage in window.passages) <= 20
+        logits, _ = verifier([("", sentence.text, [passage.text for passage in window.passages])])
+        narrow = probabilities(logits)[0]
+        better = bool(narrow[0] / (1 - narrow[3]) > wide.support) and sentence.reference != short
+        decided.add(better)
+        expected = narrow if better else wide.probabilities
+        assert verdict.probabilities.tolist() == pytest.approx(expected.tolist(), abs=1e-4)
+        assert verdict.window.places == wide.window.places
+    assert decided == {True, False}
 
 
 def test_what_cannot_be_judged() -> None:
@@ -167,18 +193,25 @@ def test_save_and_load(tmp_path: Path, tiny: DiscriminativeAnnotator) -> None:
     assert (judged.text, judged.start, judged.end) == (text, 0, len(text))
     assert [judged] == tiny.predict([sentence])
     assert again.predict([]) == again.annotate_batch([]) == []
+    both = DiscriminativeAnnotator(tiny.verifier, evidence_tokens=60, narrow_tokens=20)
+    both.save_pretrained(tmp_path / "both")
+    assert load_annotator(str(tmp_path / "both"), dtype="float32").predict([sentence]) == both.predict([sentence])
     assert sorted(p.name for p in (tmp_path / "mine").iterdir()) == ["annotator.json", "verifier.safetensors"]
 
 
 def test_fingerprint_tells_settings_apart(tiny: DiscriminativeAnnotator, base: str, tmp_path: Path) -> None:
-    options = {"evidence_tokens": 61}, {"evidence_tokens": 60, "languages": None}
+    options = (
+        {"evidence_tokens": 61},
+        {"evidence_tokens": 60, "languages": None},
+        {"evidence_tokens": 60, "narrow_tokens": 9},
+    )
     others = [DiscriminativeAnnotator(tiny.verifier, **option) for option in options]
     others.append(DiscriminativeAnnotator(Verifier(base, dtype="float32"), evidence_tokens=60))
     elsewhere = shutil.copytree(base, tmp_path / "base")
     (elsewhere / "config.json").write_text((elsewhere / "config.json").read_text() + " ")
     changed = Verifier(str(elsewhere), tiny.verifier.packed(), dtype="float32")  # another base below the same weights
     others.append(DiscriminativeAnnotator(changed, evidence_tokens=60))
-    assert len({a.fingerprint for a in (tiny, *others)}) == 5
+    assert len({a.fingerprint for a in (tiny, *others)}) == 6
 
 
 def test_wrong_names_and_folders(tmp_path: Path) -> None:
@@ -205,7 +238,7 @@ def test_damaged_files_are_refused(tmp_path: Path, tiny: DiscriminativeAnnotator
     for key, value in (
         ("kind", "generative"), ("version", 0), ("labels", "supported"), ("base", None), ("layers", "1"), ("layers", 0),
         ("lora", "x"), ("languages", 3), ("languages", "en"), ("languages", []), ("evidence_tokens", "60"),
-        ("evidence_tokens", 0), ("evidence_tokens", 769), ("evidence_tokens", True),
+        ("evidence_tokens", 0), ("evidence_tokens", 769), ("evidence_tokens", True), ("narrow_tokens", 0),
     ):  # fmt: skip
         said = rf"{key} \(.*\), got {re.escape(repr(value))}; copy or train it again"
         refused.append((json.dumps({**config, key: value}), said))
