@@ -37,6 +37,7 @@ from transformers import (
 )
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
+from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from engines.checkpoint import checkpoint_identity, locate, not_partitioned, own_code, prompt_ids
 from engines.embedding import batches, cpu_has_bfloat16
@@ -46,6 +47,8 @@ from engines.usage import METER
 log = logging.getLogger(__name__)
 Dtype = Literal["auto", "float32", "bfloat16"]
 Paths = dict[tuple[int, ...], list[int]]
+CACHE = "cache" if "cache" in CausalLMOutputWithPast.__dataclass_fields__ else "past_key_values"
+"""What transformers calls keys and values that are kept; since 5.24 it warns of the older name."""
 STRIDE = 16
 """New tokens between two looks at which rows have ended: taking rows out of a batch costs about as much as a token."""
 PIECE = 4  # new tokens between two pieces of a streamed answer
@@ -329,7 +332,7 @@ class TransformersEngine:
         ids_BT, mask_BT, cache = ids_BT.to(self.device), mask_BT.to(self.device), None
         if len(prompts) < len(rows):
             if self._selects and width > 1:  # all but the last token of each prompt; the token said here is not used
-                cache = self._stride(ids_BT[:, :-1], mask_BT[:, :-1], None, 1).past_key_values
+                cache = getattr(self._stride(ids_BT[:, :-1], mask_BT[:, :-1], None, 1), CACHE)
             ids_BT, mask_BT = self._select([number[tuple(row.ids)] for row in rows], ids_BT, mask_BT, cache)
         seed, paths = sampling.seed, self._choice_paths(sampling.choices)
         texts = [
@@ -347,19 +350,19 @@ class TransformersEngine:
                 logits_processor=[_Decoding(sampling, live, width, paths)],
                 stopping_criteria=[_Ends(self.tokenizer, sampling.stop, self._ends, live)],
             )  # fmt: skip
-            ids_BT, cache = out.sequences, out.past_key_values
+            ids_BT, cache = out.sequences, getattr(out, CACHE)
             mask_BT = torch.nn.functional.pad(mask_BT, (0, ids_BT.shape[1] - mask_BT.shape[1]), value=1)
             yield texts
 
     def _stride(self, ids_BT: torch.Tensor, mask_BT: torch.Tensor, cache: Any, tokens: int, **how: Any) -> Any:
-        """At most so many further tokens of each row: ``sequences`` and ``past_key_values``."""
+        """At most so many further tokens of each row: ``sequences`` and what CACHE names."""
         config = GenerationConfig(
             max_new_tokens=tokens,
             do_sample=False,  # where there is a draw, _Decoding has made it
             pad_token_id=self._pad,
             return_dict_in_generate=True,
         )
-        given = {} if cache is None else {"past_key_values": cache}
+        given = {} if cache is None else {CACHE: cache}
         return self.model.generate(input_ids=ids_BT, attention_mask=mask_BT, generation_config=config, **given, **how)
 
     def _select(

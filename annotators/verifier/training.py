@@ -41,7 +41,6 @@ from annotators.verifier.data import (
     SUPPORTED,
     Example,
     Row,
-    dense_examples,
     labelled_examples,
     pair_examples,
     read_examples,
@@ -52,7 +51,7 @@ from annotators.verifier.data import (
     write_examples,
 )  # fmt: skip
 from annotators.verifier.model import MINILM, Input, Verifier, probabilities
-from annotators.verifier.synthetic import Maker, Substitutes, proper, talk
+from annotators.verifier.synthetic import Maker, Substitutes, dense_examples, proper, talk
 from annotators.verifier.worlds import texts as made_up
 
 log = logging.getLogger(__name__)

@@ -19,6 +19,7 @@ import torch
 from accelerate.utils import gather_object  # type: ignore[import-untyped]
 from transformers import GenerationConfig
 
+from engines.transformers_engine import CACHE
 from mitigate.rewards.inputs import completion_text
 from mitigate.rewards.segments import Segment, SentenceScore
 from mitigate.rl.credit import (
@@ -81,7 +82,7 @@ class SharedPromptTrainer(GRPOTrainer):
                 one = GenerationConfig(
                     max_new_tokens=1, pad_token_id=self._tokenizer.pad_token_id, return_dict_in_generate=True
                 )
-                how["past_key_values"] = _read_once(
+                how[CACHE] = _read_once(
                     functools.partial(own, generation_config=one), input_ids[:, :before], attention_mask[:, :before]
                 )
             return own(input_ids=input_ids, attention_mask=attention_mask, **how)
@@ -116,7 +117,7 @@ class SharedPromptTrainer(GRPOTrainer):
             asked = functools.partial(model, use_cache=True, logits_to_keep=1)
             cache = _read_once(asked, ids_BT[:, :before], mask_BT[:, :before])
             labels = ids_BT[:, before:].masked_fill(mask_BT[:, before:] == 0, -100)
-            given = {"input_ids": ids_BT[:, before:], "attention_mask": mask_BT, "past_key_values": cache}
+            given = {"input_ids": ids_BT[:, before:], "attention_mask": mask_BT, CACHE: cache}
             out = model(**given, labels=labels, fused_lm_head=True)
         return out.log_probs, out.entropy
 
@@ -124,7 +125,7 @@ class SharedPromptTrainer(GRPOTrainer):
 def _read_once(read: Callable[..., Any], ids_BT: torch.Tensor, mask_BT: torch.Tensor) -> Any:
     """Keys and values that ``read`` finds for rows of which several are equal; each is read once."""
     distinct, index_B = torch.stack([ids_BT, mask_BT], dim=1).unique(dim=0, return_inverse=True)
-    cache = read(input_ids=distinct[:, 0], attention_mask=distinct[:, 1]).past_key_values
+    cache = read(input_ids=distinct[:, 0], attention_mask=distinct[:, 1])[CACHE]
     cache.batch_select_indices(index_B)
     return cache
 

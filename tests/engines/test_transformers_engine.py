@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from engines import EngineError, Sampling, load_engine
-from engines.transformers_engine import PIECE, TransformersEngine, decode_quickly, one_query_attention
+from engines.transformers_engine import CACHE, PIECE, TransformersEngine, decode_quickly, one_query_attention
 from engines.usage import METER
 from tests.helpers import tiny_models
 from tests.helpers.engines_server import user
@@ -414,10 +414,10 @@ def test_quick_decoding_has_the_same_logits(kind):
     mask[0, :3] = 0
     with torch.no_grad():
         want = model(input_ids=ids, attention_mask=mask).logits[:, -1]
-        cache = model(input_ids=ids[:, :-1], attention_mask=mask[:, :-1]).past_key_values
+        cache = model(input_ids=ids[:, :-1], attention_mask=mask[:, :-1])[CACHE]
         decode_quickly(model)
         assert model.config._attn_implementation == "one_query"
-        got = model(input_ids=ids[:, -1:], attention_mask=mask, past_key_values=cache).logits[:, -1]
+        got = model(input_ids=ids[:, -1:], attention_mask=mask, **{CACHE: cache}).logits[:, -1]
     torch.testing.assert_close(got, want, rtol=0.05, atol=0.01)
     whole = tiny_models.decoder(kind)
     decode_quickly(whole)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from annotators.verifier import data
+from annotators.verifier import data, synthetic
 from annotators.verifier.data import UNSUPPORTED, Example
 from annotators.verifier.training import SOURCES
 from tests.helpers.jsonl import write_rows
@@ -71,7 +71,7 @@ def test_dense_pairs_stand_among_similar_evidence() -> None:
                 pair(f"In {year} {town} had news {k}.", text, "supported", town),
                 pair(f"In {year} {town} had news {k}.", f"{town} {wording.format(other)}.", "contradictory", town),
             ]
-    made = data.dense_examples(rows, 1000, 0)
+    made = synthetic.dense_examples(rows, 1000, 0)
     evidence = {row["evidence"]: row for row in rows}
     by_case: dict[str, list[Example]] = {}
     for example in made:
@@ -96,10 +96,10 @@ def test_dense_pairs_stand_among_similar_evidence() -> None:
                 assert e.sentence != claim
                 assert all(e.sentence[a:b] for a, b in e.spans)
     assert edited
-    few = data.dense_examples(rows, 5, 0)
+    few = synthetic.dense_examples(rows, 5, 0)
     assert 5 <= len(few) < 9
-    assert data.dense_examples(rows, 1000, 0) == made
-    assert data.dense_examples([row | {"source": "snli"} for row in rows], 9, 0) == []  # captions name nothing
+    assert synthetic.dense_examples(rows, 1000, 0) == made
+    assert synthetic.dense_examples([row | {"source": "snli"} for row in rows], 9, 0) == []  # captions name nothing
 
 
 def test_row_weights_by_hand() -> None:
