@@ -31,6 +31,7 @@ import numpy as np
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, log_softmax, logsigmoid, softplus
 
+from annotators.base import Sentence
 from annotators.evaluation.splits import FOLD_NAMES, group_rows
 from annotators.operating import equal_weights, fit_calibration
 from annotators.text.normalise import clean_text
@@ -50,7 +51,7 @@ from annotators.verifier.data import (
     windows,
     write_examples,
 )  # fmt: skip
-from annotators.verifier.model import MINILM, Input, Verifier, probabilities
+from annotators.verifier.model import MINILM, Input, Verifier
 from annotators.verifier.synthetic import Maker, Substitutes, dense_examples, proper, talk
 from annotators.verifier.worlds import texts as made_up
 
@@ -244,8 +245,9 @@ def further_examples(
         part = [pool[i] for i in numbers]
         if teacher is None:
             return part
-        logits, _ = verifier([(e.question, e.sentence, e.passages) for e in part])
-        return [replace(e, taught=tuple(p)) for e, p in zip(part, probabilities(logits).tolist(), strict=True)]
+        records = [{"question": e.question, "reference": " ".join(e.passages)} for e in part]
+        found = teacher.verdicts([Sentence(e.sentence, 0, e.sentence, r) for e, r in zip(part, records, strict=True)])
+        return [replace(e, taught=tuple(v.probabilities.tolist())) for e, v in zip(part, found, strict=True)]
 
     parts = {f"{at:06d}.jsonl": chosen[at : at + PART] for at in range(0, len(chosen), PART)}
     return [e for name, numbers in parts.items() for e in kept(folder / name, partial(judged, numbers))]

@@ -296,7 +296,7 @@ def test_a_teacher_is_asked_of_all_kinds(base: str, tmp_path: Path, monkeypatch:
     pairs = [Example("", f"c{i}", ("e",), i % 2, None, "p", 1.0, f"claim {i // 2}") for i in range(20)]
     edited: list[Any] = []
     monkeypatch.setattr(training, "edited_examples", lambda *given: edited.append(given) or examples(20))
-    teacher = DiscriminativeAnnotator(Verifier(base, dtype="float32"), evidence_tokens=9)
+    teacher = DiscriminativeAnnotator(Verifier(base, dtype="float32"), evidence_tokens=9, narrow_tokens=5)
     for n, sources in ((99, [{"l"}, {"made"}, {"p"}]), (20, [{"l", "made", "p"}])):  # every kind whole, or some of each
         settings = Settings(tmp_path, edited=0, replayed=0, further=n)
         found = training.further_examples(teacher, teacher.verifier, settings, rows, pairs, (), tmp_path / str(n))
@@ -304,6 +304,9 @@ def test_a_teacher_is_asked_of_all_kinds(base: str, tmp_path: Path, monkeypatch:
         tokens = [len(ids) for e in found if e.source == "l" for ids, _ in teacher.verifier.tokenize(e.passages)]
         assert max(tokens) <= 9 < len(teacher.verifier.tokenize([REFERENCE])[0][0])
     assert (edited[0][0], edited[0][1].edited) == (rows[::2], settings.further_edits)
+    for e in found:  # its verdict, with all that it reads
+        (own,) = teacher.predict([{"question": e.question, "sentence": e.sentence, "reference": " ".join(e.passages)}])
+        assert e.taught == pytest.approx([own.scores[label] for label in LABELS], abs=1e-5)
     inputs = teacher.verifier.inputs([(e.question, e.sentence, e.passages) for e in found])
     alone = [replace(example, case="") for example in found]  # cases count only where labels do
     losses = [training.loss_of(teacher.verifier, inputs, some).item() for some in (found, alone)]
@@ -318,7 +321,7 @@ def test_a_teacher_is_learned_and_asked_once(tmp_path: Path, monkeypatch: pytest
     plain = train_annotator(settings, tmp_path / "plain")
 
     def contrary(verifier: Verifier, texts: Any) -> tuple[np.ndarray, list[Any]]:
-        asked.append(len(texts))
+        asked.extend([len(texts)] if texts else [])
         return np.tile([-4.0, 4.0, -4.0, -4.0], (len(texts), 1)), [()] * len(texts)
 
     asked: list[int] = []
