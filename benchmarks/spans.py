@@ -91,7 +91,7 @@ def predicted(annotator: DiscriminativeAnnotator, items: Sequence[Sentence]) -> 
                 for k in range(len(words))
                 if words.content[k] and words.stems[k] not in known
             ]
-            marked = unsupported_spans(own, verdict.tokens)
+            marked = unsupported_spans(own, verdict.tokens, [p.text for p in verdict.window.passages])
             out.append(
                 (
                     LABELS[int(verdict.probabilities.argmax())],

@@ -47,7 +47,9 @@ changes fewer verdicts so, and judging is faster. Chosen on fold 1, see docs/LOG
 MAX_WORDS = 150
 """Sentences of more words are not judged ("too_long"): the windows they need were never seen in training."""
 CHUNK = 4096  # sentences that are judged at once; it bounds what is held in memory
-MARKED = 0.5  # P(unsupported) from which a token of a hallucinated sentence is marked
+MARKED, LACKING = 0.0, 2.0
+"""Log-odds of "unsupported" from which a word of a hallucinated sentence is marked, and what is added to them where the
+evidence lacks the word: what the token head says of it is the weaker sign. Chosen on fold 1, see docs/LOG.md."""
 MAX_FRAGMENTS, FIRST_GAIN, NEXT_GAIN = 3, 0.25, 0.12
 """Passages shown as evidence, and which share of the sentence's words the first and each further one has to match."""
 
@@ -239,7 +241,7 @@ def fingerprint_of(settings: Mapping[str, Any], base: str, weights: str) -> str:
     narrow = "" if narrow_tokens is None else f" {narrow_tokens}"
     digest = hashlib.sha256(
         f"{VERSION} {base} {layers} {lora} {None if languages is None else tuple(languages)} {evidence_tokens} "
-        f"{FURTHER_TOKENS // evidence_tokens} {RELEVANT}{narrow} {MARKED} {MAX_FRAGMENTS} {FIRST_GAIN} "
+        f"{FURTHER_TOKENS // evidence_tokens} {RELEVANT}{narrow} {MARKED} {LACKING} {MAX_FRAGMENTS} {FIRST_GAIN} "
         f"{NEXT_GAIN} {MAX_WORDS}".encode()
     )
     digest.update(weights.encode())
@@ -274,30 +276,40 @@ def _annotation(sentence: Sentence, verdict: Verdict) -> SentenceAnnotation:
         return sentence.scored(verdict.probabilities)
     # Also where it is supported there are spans: the operating point may yet flag it, and else drops them.
     own, origin = clean(sentence.text)
-    places = [original_span(sentence.text, origin, a, b) for a, b in unsupported_spans(own, verdict.tokens)]
+    marked = unsupported_spans(own, verdict.tokens, [p.text for p in verdict.window.passages])
+    places = [original_span(sentence.text, origin, a, b) for a, b in marked]
     spans = tuple(Span(sentence.start + a, sentence.start + b) for a, b in places)
     return sentence.scored(verdict.probabilities, fragments=fragments_of(own, verdict.window), spans=spans)
 
 
-def unsupported_spans(sentence: str, tokens: Sequence[tuple[int, int, float]]) -> list[tuple[int, int]]:
+def unsupported_spans(
+    sentence: str, tokens: Sequence[tuple[int, int, float]], passages: Sequence[str]
+) -> list[tuple[int, int]]:
     """The unsupported stretches of a clean sentence in code points, in order, from a word's start to a word's end.
 
-    A word is as doubtful as its worst token; the most doubtful one is always marked, and neighbours are joined.
+    A word is as doubtful as its worst token, and more so if the passages lack it; the most doubtful one is always
+    marked, and neighbours are joined.
     """
-    words = words_of(sentence)
-    if not len(words):
+    from annotators.verifier.model import cells, keys_of
+
+    words = cells(sentence)
+    if not len(words.starts):
         return []
-    doubt = np.zeros(len(words))
+    worst = np.zeros(len(words.starts))
     places = holding(words.starts, words.ends, np.array([b - 1 for _, b, _ in tokens]))
     for place, (_, _, p) in zip(places.tolist(), tokens, strict=True):
         if place >= 0:
-            doubt[place] = max(doubt[place], p)
+            worst[place] = max(worst[place], p)
+    known = frozenset[str]().union(*(keys_of(clean_text(passage)) for passage in passages))
+    lacking = words.states(known) > words.kinds
+    worst = worst.clip(1e-6, 1 - 1e-6)
+    doubt = np.log(worst / (1 - worst)) + LACKING * lacking
     runs: list[tuple[int, int]] = []
     for i in np.flatnonzero(doubt >= min(MARKED, doubt.max())).tolist():
-        start = words.starts[i]
-        if runs and sentence[runs[-1][1] : start].isspace():  # only spaces join two words
+        start = int(words.starts[i])
+        if runs and not sentence[runs[-1][1] : start].strip():  # only spaces join two words
             start, _ = runs.pop()
-        runs.append((start, words.ends[i]))
+        runs.append((start, int(words.ends[i])))
     return runs
 
 

@@ -40,6 +40,8 @@ class Credit:
     ``thinking`` is what the tokens before the first segment get, likewise "none" or "sequence".
     ``baseline`` is what a segment is compared with, all of its group or those in its place (`standardised`).
     ``clip`` bounds every advantage by ±clip: one false sentence among 128 has −11 otherwise. None: no bound.
+    ``rollouts``, where above 0, takes the place of all of these but ``clip`` in training: so many continuations from the
+    end of each segment say what the answer is worth there (`step_advantages`).
 
     The defaults were chosen on the toys of `benchmarks/token_credit.py` (docs/LOG.md).
     """
@@ -50,6 +52,7 @@ class Credit:
     thinking: Literal["none", "sequence"] = "sequence"
     baseline: Baseline = "position"
     clip: float | None = 5.0
+    rollouts: int = 0
 
     def __post_init__(self) -> None:
         for name in ("gamma", "sequence_share"):
@@ -62,6 +65,8 @@ class Credit:
                 raise ValueError(f"{name}: expected one of {known}, got {getattr(self, name)!r}")
         if self.clip is not None and not self.clip > 0:
             raise ValueError(f"clip: expected a number above 0, or None, got {self.clip}")
+        if self.rollouts < 0:
+            raise ValueError(f"rollouts: expected a number of continuations from 0 on, got {self.rollouts}")
 
 
 def special_ids(tokenizer: Tokenizer) -> frozenset[int]:
@@ -304,6 +309,47 @@ def sequence_advantages(
     totals = (rewards * weights_F).sum(axis=1)
     totals = totals[None] if each else totals.reshape(-1, group_size)
     return np.asarray(standard(totals, 1, None if scale == "batch" else 1).filled(0.0)).reshape(-1)
+
+
+def cuts_of(owners_T: np.ndarray) -> list[int]:
+    """Tokens before the end of each segment that owns one, in order, without the end of the completion."""
+    own = np.flatnonzero(owners_T >= 0)
+    last = {int(owners_T[t]): int(t) + 1 for t in own}
+    return sorted(cut for cut in last.values() if cut < len(owners_T))
+
+
+def step_advantages(
+    totals_B: np.ndarray, values: Sequence[Sequence[float]], group_size: int, scale: Scale = "group"
+) -> list[np.ndarray]:
+    """Advantages of the steps that each completion is cut into: what the step changed in the expected reward.
+
+        A_k = (V_k − V_{k−1}) / (std + 1e-4),  V_0 = mean reward of the group,  V_n = own reward
+
+    Args:
+        totals_B: Rewards of whole completions of all ranks, NaN for none; rows of one prompt next to each other.
+        values: V_1 … V_{n−1} of each completion, the mean rewards of continuations; NaN where none was scored: what
+            happened there counts for the next step.
+        group_size: Completions of one prompt; divides B.
+        scale: As in `standardised`, of whole completions.
+
+    Returns:
+        (n,) of each completion; 0 where it has no reward.
+
+    Source: Kazemnejad et al. 2025 (VinePPO) §4, Guo et al. 2025 (SPO) §4.1; the group's mean as V_0 and its std as GRPO.
+    """
+    groups_GN = np.ma.masked_invalid(np.asarray(totals_B, dtype=np.float64)).reshape(-1, group_size)
+    mean_B = np.repeat(groups_GN.mean(axis=1).filled(0.0), group_size)
+    std_G = groups_GN.std(axis=1, ddof=1).filled(0.0) if group_size > 1 else np.zeros(len(groups_GN))
+    if scale == "batch":
+        std_G = np.full_like(std_G, np.ma.filled(groups_GN.std(ddof=1), 0.0))
+    over_B = np.repeat(std_G + 1e-4 if scale != "none" else np.ones_like(std_G), group_size)
+    out = []
+    for total_b, mean, over, inner in zip(totals_B, mean_B, over_B, values, strict=True):
+        line = [mean]
+        for value in (*inner, total_b):
+            line.append(line[-1] if np.isnan(value) else value)
+        out.append(np.zeros(len(line) - 1) if np.isnan(total_b) else np.diff(line) / over)
+    return out
 
 
 def returns(rewards_S: np.ndarray, gamma: float) -> np.ndarray:

@@ -26,12 +26,14 @@ from mitigate.rl.credit import (
     ZERO_STD,
     Credit,
     anchors,
+    cuts_of,
     locate,
     owners,
     row_advantages,
     sequence_advantages,
     special_ids,
     standardised,
+    step_advantages,
     token_spans,
 )
 
@@ -172,6 +174,12 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
         self._fast = tokenizer.backend_tokenizer
         self._special = special_ids(self._fast)
         self._eos = set(getattr(self, "eos_token_ids", None) or [tokenizer.eos_token_id])
+        parsed = any(getattr(tokenizer, name, None) is not None for name in ("response_template", "response_schema"))
+        if self.credit.rollouts and (self.tools or self.environment_factories or self.rollout_func or parsed):
+            raise ValueError(
+                "rollouts continue an answer that is one text: they need no tools, environment or rollout_func, and a "
+                "tokenizer without response_template and response_schema; leave them out, or set rollouts to 0"
+            )
 
     def _recorded(self, index: int, func: Any) -> Any:
         """The reward function, whose last return value is kept with the completions it was asked about."""
@@ -200,6 +208,8 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """TRL's, with `advantages` (B,) replaced by token-level ones (B, T)."""
         self._scored, self._rewards = {}, None
+        if self.credit.rollouts and {"image", "images"} & inputs[0].keys():
+            raise ValueError("rollouts continue text only: leave the images out, or set rollouts to 0")
         out = super()._generate_and_score_completions(inputs)
         shared_B: Any = out.get("advantages")
         ids_BT: Any = out.get("completion_ids")
@@ -209,6 +219,8 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
         _expect(once, "reward functions are not called once for each generation batch")
         _expect(self._rewards is not None, "`_calculate_rewards` does not return the rewards of all functions")
         tokens_BT = self._token_advantages(shared_B, ids_BT)
+        if self.credit.rollouts and self._mode() == "train" and self._scored:
+            tokens_BT = self._rolled(inputs, out, tokens_BT)
         self._scored = {}
         return {**out, "advantages": tokens_BT}
 
@@ -280,6 +292,70 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
         for name, share in zip(("credited_tokens", "not_located"), shares, strict=True):
             self._metrics[self._mode()][f"sentences/{name}"].append(share)
         return torch.as_tensor(out_BT, dtype=shared_B.dtype, device=shared_B.device)
+
+    def _rolled(self, inputs: list[dict[str, Any]], out: dict[str, Any], tokens_BT: torch.Tensor) -> torch.Tensor:
+        """Advantages (B, T) of steps by continuations; of completions without tokens of segments, as they are."""
+        rows, (size, scale) = len(inputs), self._groups()
+        cuts = [self._cuts(b) for b in range(rows)]
+        values = self._values(inputs, out, cuts)
+        totals_B = self._totals(self._rewards)
+        everyone = [one for of_rank in gather_object([values]) for one in of_rank]
+        steps = step_advantages(totals_B, everyone, size, scale)[self.accelerator.process_index * rows :]
+        ids, bound = next(iter(self._scored.values())).completion_ids, self.credit.clip or np.inf
+        for b, own in enumerate(cuts):
+            if own:
+                row_T = np.repeat(steps[b], np.diff([0, *own, len(ids[b])])).clip(-bound, bound)
+                tokens_BT[b, : len(ids[b])] = torch.as_tensor(row_T, dtype=tokens_BT.dtype)
+        self._metrics["train"]["sentences/rollouts"].append(self.credit.rollouts * sum(map(len, cuts)) / rows)
+        return tokens_BT
+
+    def _cuts(self, b: int) -> list[int]:
+        """Where completion b is cut: after each segment of the aspect with the most; nowhere without segments."""
+        call = next(iter(self._scored.values()))
+        scores = [c.scores[b] for c in self._scored.values() if isinstance(c.scores[b], SentenceScore)]
+        segments = max((part for score in scores for part in score.segments.values()), key=len, default=())
+        decoded, spans_T2 = token_spans(self._fast, [int(i) for i in call.completion_ids[b]], self._special)
+        places = locate(completion_text(call.completions[b]), decoded, segments)
+        return cuts_of(owners(anchors(decoded, spans_T2), places or []))
+
+    def _values(
+        self, inputs: list[dict[str, Any]], out: dict[str, Any], cuts: Sequence[Sequence[int]]
+    ) -> list[list[float]]:
+        """Mean rewards of continuations of each completion of this rank from each of its cuts; NaN for none."""
+        said, n = next(iter(self._scored.values())), self.credit.rollouts
+        read = [ids[mask.bool()].tolist() for ids, mask in zip(out["prompt_ids"], out["prompt_mask"], strict=True)]
+        jobs = [(b, cut) for b, own in enumerate(cuts) for cut in own for _ in range(n)]
+        # All ranks generate and score together, as often as the one with the most to do.
+        most, chunk = max(gather_object([len(jobs)])), max(1, len(inputs) // n) * n
+        padded, found = jobs + [(0, 0)] * (-(-most // chunk) * chunk - len(jobs)), []
+        kept = self._scored, self._rewards
+        logs = {"_log_completion_extra": lambda *_: None, "_log_metric": lambda *_: None}
+        vars(self).update(logs)  # what reward functions log is about the answers that are learned
+        try:
+            for first in range(0, len(padded), chunk):
+                part = padded[first : first + chunk]
+                starts = [[int(i) for i in said.completion_ids[b][:cut]] for b, cut in part]
+                prompts = [read[b] + start for (b, _), start in zip(part, starts, strict=True)]
+                ends, _ = self._generate_single_turn(prompts, None, {}, n)
+                ids = [(start + list(end))[: self.max_completion_length] for start, end in zip(starts, ends, strict=True)]
+                texts = self._tokenizer.batch_decode(ids, skip_special_tokens=True)
+                plain = isinstance(said.completions[0], str)
+                answers = texts if plain else [[{"role": "assistant", "content": text}] for text in texts]
+                rows = [inputs[b] for b, _ in part]
+                scored = super()._calculate_rewards(rows, [row["prompt"] for row in rows], answers, ids)
+                at = self.accelerator.process_index * chunk
+                found += self._totals(scored)[at : at + chunk].tolist()
+        finally:
+            for name in logs:
+                vars(self).pop(name)
+            self._scored, self._rewards = kept
+        totals = iter(np.ma.masked_invalid(found[: len(jobs)]).reshape(-1, n).mean(axis=1).filled(np.nan))
+        return [[float(next(totals)) for _ in own] for own in cuts]
+
+    def _totals(self, rewards_BF: torch.Tensor) -> np.ndarray:
+        """Weighted sums of the rewards of all functions, (B,); NaN where none had an opinion."""
+        rewards = np.ma.masked_invalid(rewards_BF.double().cpu().numpy())
+        return np.ma.filled((rewards * self.reward_weights.double().cpu().numpy()).sum(axis=1), np.nan)
 
     def _standardised(self, rows: int) -> tuple[list[Aspect], list[np.ndarray]]:
         """Aspects of all ranks, and for each the standardised rewards of this rank's rows; groups span ranks."""

@@ -167,9 +167,20 @@ def test_spans_by_hand() -> None:
         ({"red": 0.8, "lamp": 0.6, "zebra": 0.1}, ["red lamp"]),  # only spaces join
         ({"lamp": 0.8, "zebra": 0.7}, ["lamp", "zebra"]),
     ):
-        found = unsupported_spans(text, [(a, b, doubts.get(word, 0.0)) for a, b, word in pieces])
+        found = unsupported_spans(text, [(a, b, doubts.get(word, 0.0)) for a, b, word in pieces], ["A lamp", "red zebra"])
         assert [text[a:b] for a, b in found] == marked
-    assert unsupported_spans("…", [(0, 1, 0.9)]) == []
+    assert unsupported_spans("…", [(0, 1, 0.9)], []) == []
+
+
+def test_words_that_the_evidence_lacks_are_doubted_more() -> None:
+    """P(unsupported) 0.12 has log-odds of −1.99, 0.1 of −2.2: of words that the evidence lacks, the first is marked."""
+    text = "the red lamp, zebra."
+    tokens = [(0, 3, 0.12), (3, 7, 0.12), (7, 12, 0.1), (12, 13, 0.0), (13, 19, 0.12), (19, 20, 0.0)]
+    for passages, marked in ((["zebras"], ["red"]), ([], ["red", "zebra"]), (["red", "Zebra"], ["lamp"])):
+        assert [text[a:b] for a, b in unsupported_spans(text, tokens, passages)] == marked
+    text = "桥长五百米"
+    found = unsupported_spans(text, [(i, i + 1, 0.12) for i in range(5)], ["这座桥长六百米。"])
+    assert [text[a:b] for a, b in found] == ["五"]  # its neighbours are found in a pair
 
 
 def test_fragments_match_most_of_the_sentence(tiny: DiscriminativeAnnotator) -> None:
