@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -29,7 +29,16 @@ from examples.pocket import lm
 from mitigate.rewards.aspects import DEFAULT_LABEL_REWARDS as REWARDS
 from mitigate.rewards.aspects import DEFAULT_WEIGHTS, Judged, aspect_values, relevance_reward, sentence_reward, total
 from mitigate.rewards.segments import Segment
-from mitigate.rl.credit import Credit, anchors, owners, row_advantages, sequence_advantages, standardised, token_spans
+from mitigate.rl.credit import (
+    Credit,
+    anchors,
+    owners,
+    row_advantages,
+    sequence_advantages,
+    standardised,
+    step_advantages,
+    token_spans,
+)
 
 COMPLETIONS, TOKENS, VOCABULARY, ROUNDS = 16, 512, 4000, 3
 Cuts = list[tuple[int, int]]
@@ -111,14 +120,14 @@ TOYS: dict[str, tuple[str, dict[str, float], Odds]] = {
     "a plan thought first": ("thought", DEFAULT_WEIGHTS, lambda place, good: (0.9, 0.5) if good else (0.4, 0.2)),
     "a plan said first, facts only": ("said", FACTS, lambda place, good: (0.9, 0.5) if good else (0.4, 0.2)),
 }
-DEFAULT, STOCK = "… and a fifth shared", "one number (stock)"
+DEFAULT, STOCK, ROLLED = "… and a fifth shared", "one number (stock)", "values by one continuation"
 OLD = Credit(0.0, 0.0, eos="none", thinking="none", baseline="group", clip=None)
 NEW = Credit(0.0, 0.0)
 CREDITS = {
     "before": OLD, "… and eos": replace(OLD, eos="sequence"), "… and place, thinking": NEW,
     DEFAULT: replace(NEW, sequence_share=0.2), "… and half shared": replace(NEW, sequence_share=0.5),
     "… and γ = 1": replace(NEW, gamma=1.0),
-    STOCK: replace(OLD, sequence_share=1.0),
+    STOCK: replace(OLD, sequence_share=1.0), ROLLED: replace(NEW, rollouts=1),
 }  # fmt: skip
 
 
@@ -135,35 +144,66 @@ def rewarded(said: list[Judged], aspects: dict[str, float], floor: bool) -> tupl
     return total(values, aspects), parts
 
 
+Step = tuple[tuple[int, bool], int, np.ndarray, int, bool]
+"""Place and plan, what was chosen, the odds of all; how many sentences there are then, and what the plan is."""
+
+
+def written(
+    toy: str, rng: np.random.Generator, logits: Mapping[tuple[int, bool], np.ndarray], begun: list[Judged], place: int,
+    good: bool,
+) -> tuple[list[Step], list[Judged]]:  # fmt: skip
+    """How an answer goes on from a place on, and all its sentences."""
+    plan, _, right = TOYS[toy]
+    path: list[Step] = []
+    said = list(begun)
+    for at in range(place, PLACES):
+        state = at, good
+        odds = np.exp(logits[state] - logits[state].max())
+        odds[2:] *= at >= 0  # a plan is one of two
+        action = int((rng.random() * odds.sum() >= odds.cumsum()).sum())
+        if at < 0:
+            good = action == 0
+            said += [Judged("no_fact", 5)] * (plan == "said")
+        elif action < 3:
+            true = rng.random() < right(at, good)[min(action, 1)]
+            said.append(Judged("no_fact" if action == 2 else "supported" if true else "contradictory", 5))
+        path.append((state, action, odds / odds.sum(), len(said), good))
+        if at >= 0 and action == 3:
+            break
+    return path, said
+
+
 def learn(toy: str, credit: Credit, seed: int) -> dict[str, float]:
     """What a policy writes in the last tenth of its training."""
-    plan, aspects, right = TOYS[toy]
+    plan, aspects, _ = TOYS[toy]
     rng, logits = np.random.default_rng(seed), defaultdict(lambda: np.zeros(len(ACTIONS)))
     kept: list[tuple[float, int, bool]] = []  # score, claims, plan
     for _ in range(STEPS):
         paths, scored, texts = [], [], []
         for _ in range(PROMPTS * GROUP):
-            path, said, good = [], [], True
-            for place in range(-bool(plan), PLACES):
-                odds = np.exp(logits[place, good] - logits[place, good].max())
-                odds[2:] *= place >= 0  # a plan is one of two
-                action = int((rng.random() * odds.sum() >= odds.cumsum()).sum())
-                path.append(((place, good), action, odds / odds.sum()))
-                if place < 0:
-                    good = action == 0
-                    said += [Judged("no_fact", 5)] * (plan == "said")
-                elif action == 3:
-                    break
-                else:
-                    true = rng.random() < right(place, good)[min(action, 1)]
-                    said.append(Judged("no_fact" if action == 2 else "supported" if true else "contradictory", 5))
+            path, said = written(toy, rng, logits, [], -bool(plan), True)
             paths.append(path)
             scored.append(rewarded(said, aspects, credit is not OLD))
-            texts.append(("?" * (plan == "thought"), "." * len(said)))
-            kept.append((scored[-1][0], sum(s.label != "no_fact" for s in said), good))
+            texts.append(("?" * (plan == "thought"), "." * len(said), said))
+            kept.append((scored[-1][0], sum(s.label != "no_fact" for s in said), path[0][4]))
+        if credit.rollouts:
+            values = []
+            for path, (_, _, said) in zip(paths, texts, strict=True):
+                ends = [
+                    [
+                        rewarded(written(toy, rng, logits, said[:n], state[0] + 1, good)[1], aspects, True)[0]
+                        for _ in range(credit.rollouts)
+                    ]
+                    for state, _, _, n, good in path[:-1]
+                ]
+                values.append([float(np.mean(end)) for end in ends])
+            steps = step_advantages(np.array([score for score, _ in scored]), values, GROUP)
+            for path, own in zip(paths, steps, strict=True):
+                climb(logits, path, own.clip(-(credit.clip or np.inf), credit.clip), len(paths))
+            continue
         whole_B = sequence_advantages(np.array([[score] for score, _ in scored]), np.ones(1), GROUP)
         tables = {a: standardised([p[a] for _, p in scored], GROUP, baseline=credit.baseline)[0] for a in aspects}
-        for b, (path, (lead, text)) in enumerate(zip(paths, texts, strict=True)):
+        for b, (path, (lead, text, _)) in enumerate(zip(paths, texts, strict=True)):
             parts = []
             for a, weight in aspects.items():
                 n = len(scored[b][1][a])
@@ -174,13 +214,18 @@ def learn(toy: str, credit: Credit, seed: int) -> dict[str, float]:
             places_T = np.array([*range(len(lead + text)), *[-1] * ends])
             alike = (0.0, whole_B[b], whole_B[b])
             found = row_advantages(lead + text, places_T, lead + text, parts, alike, ends, credit)
-            for (state, action, odds), advantage in zip(path, found[0] if found else [], strict=True):
-                logits[state] += RATE / len(paths) * advantage * (np.eye(len(ACTIONS))[action] - odds)
+            climb(logits, path, found[0] if found else np.zeros(0), len(paths))
     scores, claims, plans = zip(*kept[-len(kept) // 10 :], strict=True)
     return {
         "score": float(np.mean(scores)), "claims": float(np.mean(claims)),
         "silent, share": float(np.mean([not n for n in claims])), "good plan, share": float(np.mean(plans)),
     }  # fmt: skip
+
+
+def climb(logits: Any, path: Sequence[Step], advantages: np.ndarray, paths: int) -> None:
+    """One step of the policy gradient for one of so many paths."""
+    for (state, action, odds, _, _), advantage in zip(path, advantages, strict=True):
+        logits[state] += RATE / paths * advantage * (np.eye(len(ACTIONS))[action] - odds)
 
 
 def toys() -> list[Row]:
@@ -205,6 +250,8 @@ def main() -> None:
         got = {one["what"]: one["value"] for one in found}
         gaps = {toy: got[f"toy “{toy}”, {STOCK}: score"] - got[f"toy “{toy}”, {DEFAULT}: score"] for toy in TOYS}
         shown = [row(f"toy “{toy}”: score, one number (stock) − default", SEEDS, gap) for toy, gap in gaps.items()]
+        gaps = {toy: got[f"toy “{toy}”, {ROLLED}: score"] - got[f"toy “{toy}”, {STOCK}: score"] for toy in TOYS}
+        shown += [row(f"toy “{toy}”: score, {ROLLED} − stock", SEEDS, gap) for toy, gap in gaps.items()]
         save("rewards", "token_credit", shown, tables={"all": found}, part="toys")
         return
     rows = []

@@ -40,8 +40,8 @@ class Credit:
     ``thinking`` is what the tokens before the first segment get, likewise "none" or "sequence".
     ``baseline`` is what a segment is compared with, all of its group or those in its place (`standardised`).
     ``clip`` bounds every advantage by ±clip: one false sentence among 128 has −11 otherwise. None: no bound.
-    ``rollouts``, where above 0, takes the place of all of these but ``clip`` in training: so many continuations from the
-    end of each segment say what the answer is worth there (`step_advantages`).
+    ``rollouts``, where above 0, takes the place of all of these but ``clip`` in training: so many continuations from
+    the end of each segment say what the answer is worth there (`step_advantages`).
 
     The defaults were chosen on the toys of `benchmarks/token_credit.py` (docs/LOG.md).
     """
@@ -335,7 +335,7 @@ def step_advantages(
     Returns:
         (n,) of each completion; 0 where it has no reward.
 
-    Source: Kazemnejad et al. 2025 (VinePPO) §4, Guo et al. 2025 (SPO) §4.1; the group's mean as V_0 and its std as GRPO.
+    Source: Kazemnejad et al. 2025 (VinePPO), Guo et al. 2025 (SPO); the group's mean as V_0 and its std as in GRPO.
     """
     groups_GN = np.ma.masked_invalid(np.asarray(totals_B, dtype=np.float64)).reshape(-1, group_size)
     mean_B = np.repeat(groups_GN.mean(axis=1).filled(0.0), group_size)

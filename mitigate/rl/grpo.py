@@ -328,7 +328,7 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
         # All ranks generate and score together, as often as the one with the most to do.
         most, chunk = max(gather_object([len(jobs)])), max(1, len(inputs) // n) * n
         padded, found = jobs + [(0, 0)] * (-(-most // chunk) * chunk - len(jobs)), []
-        kept = self._scored, self._rewards
+        kept, self._scored = (self._scored, self._rewards), {}
         logs = {"_log_completion_extra": lambda *_: None, "_log_metric": lambda *_: None}
         vars(self).update(logs)  # what reward functions log is about the answers that are learned
         try:
@@ -337,7 +337,7 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
                 starts = [[int(i) for i in said.completion_ids[b][:cut]] for b, cut in part]
                 prompts = [read[b] + start for (b, _), start in zip(part, starts, strict=True)]
                 ends, _ = self._generate_single_turn(prompts, None, {}, n)
-                ids = [(start + list(end))[: self.max_completion_length] for start, end in zip(starts, ends, strict=True)]
+                ids = [[*start, *end][: self.max_completion_length] for start, end in zip(starts, ends, strict=True)]
                 texts = self._tokenizer.batch_decode(ids, skip_special_tokens=True)
                 plain = isinstance(said.completions[0], str)
                 answers = texts if plain else [[{"role": "assistant", "content": text}] for text in texts]

@@ -167,7 +167,8 @@ def test_spans_by_hand() -> None:
         ({"red": 0.8, "lamp": 0.6, "zebra": 0.1}, ["red lamp"]),  # only spaces join
         ({"lamp": 0.8, "zebra": 0.7}, ["lamp", "zebra"]),
     ):
-        found = unsupported_spans(text, [(a, b, doubts.get(word, 0.0)) for a, b, word in pieces], ["A lamp", "red zebra"])
+        tokens = [(a, b, doubts.get(word, 0.0)) for a, b, word in pieces]
+        found = unsupported_spans(text, tokens, ["A lamp", "red zebra"])
         assert [text[a:b] for a, b in found] == marked
     assert unsupported_spans("…", [(0, 1, 0.9)], []) == []
 

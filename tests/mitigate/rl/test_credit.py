@@ -1,6 +1,7 @@
 """Token credit: offsets against vocabularies read by hand, and the equations against worked values."""
 
 import random
+import statistics
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,12 +15,14 @@ from mitigate.rewards.segments import Segment
 from mitigate.rl.credit import (
     Credit,
     anchors,
+    cuts_of,
     locate,
     owners,
     returns,
     row_advantages,
     sequence_advantages,
     standardised,
+    step_advantages,
     token_spans,
 )
 from tests.helpers.credit_suite import CHINESE, ENGLISH, MIXED, kinds
@@ -190,6 +193,24 @@ def test_sequence_advantages_by_hand():
     found = sequence_advantages(rewards, weights, 2, each=True)
     assert found == pytest.approx([2**0.5 * first, -(2**0.5) * first, 0, 0], abs=1e-3)
     assert not sequence_advantages(rewards[:, :0], weights[:0], 2).any()
+
+
+def test_steps_by_hand():
+    """Two groups of two: means 2 and 0.5, deviations √2 and √0.5; the second of the first has no reward of a cut."""
+    assert cuts_of(np.array([-1, 0, 0, -1, 1, -1])) == [3, 5]
+    assert cuts_of(np.array([0, 0, 2, 2])) == [2]  # the second segment has no token, the last ends the completion
+    assert cuts_of(np.array([-1, -1])) == []
+    totals, values = np.array([1.0, 3.0, 0.0, 1.0]), [[2.5, 0.5], [np.nan, 2.5], [], [0.75]]
+    steps = {"group": [[0.5, -2.0, 0.5], [0.0, 0.5, 0.5], [-0.5], [0.25, 0.25]]}
+    steps["none"] = steps["group"]
+    for scale, over in (("none", [1.0] * 4), ("group", [2**0.5 + 1e-4] * 2 + [0.5**0.5 + 1e-4] * 2)):
+        for got, want, std in zip(step_advantages(totals, values, 2, scale), steps[scale], over, strict=True):
+            assert got.tolist() == pytest.approx([a / std for a in want])
+    std = statistics.stdev(totals) + 1e-4
+    assert step_advantages(totals, values, 2, "batch")[0].tolist() == pytest.approx([0.5 / std, -2 / std, 0.5 / std])
+    alone = step_advantages(np.array([np.nan, 3.0]), [[1.0], [2.0]], 2)  # one reward is its own mean and has no spread
+    assert alone[0].tolist() == [0.0, 0.0]
+    assert alone[1].tolist() == pytest.approx([-1e4, 1e4])
 
 
 def test_advantages_of_a_row_by_hand():

@@ -1,5 +1,6 @@
 """SentenceGRPOTrainer on a tiny model: the equations' advantages, training in every mode, clear errors."""
 
+import itertools
 import statistics
 from dataclasses import replace
 
@@ -254,6 +255,77 @@ def test_plain_rewards_reach_every_token(tmp_path, eos):
         alike = whole([5.0 * len(c) for c in asked[0]], b)
         ended = int(t.generated[0]["completion_ids"][b][len(row) - 1] == TOKENIZER.eos_token_id)
         assert found[: len(row) - ended] == pytest.approx([alike + a for a in row[: len(row) - ended]], abs=1e-3)
+
+
+@pytest.mark.parametrize("talks", [False, True])
+def test_continuations_say_what_a_step_is_worth(tmp_path, monkeypatch, talks):
+    """Continuations are written here: the k-th one of a prefix of n tokens is n % 3 + k times "a"."""
+    options, logged = {}, []
+    if talks:
+        options = {"prompts": [[{"role": "user", "content": p}] for p in PROMPTS], "tokenizer": tiny_tokenizer()}
+        options["tokenizer"].chat_template = "{% for m in messages %}{{ m['content'] }}\n{% endfor %}"
+
+    def plain(completions, log_metric, log_extra, **kwargs):
+        log_metric("asked", 1.0)
+        log_extra("text", list(map(str, completions)))
+        logged.append(len(completions))
+        return [None if len(word(c)) % 5 == 0 else float(len(word(c))) for c in completions]
+
+    def word(completion):
+        return completion if isinstance(completion, str) else completion[0]["content"]
+
+    credit = replace(OWN, rollouts=3, clip=2.0)
+    t = trainer(tmp_path, [vowel_reward, plain], credit, reward_weights=[2.0, 0.5], max_steps=1, **options)
+    own, (a,) = t._generate_single_turn, TOKENIZER("a")["input_ids"]
+    jobs = []
+
+    def generate(prompts, images, fields, n):
+        if n == 4:
+            return own(prompts, images, fields, n)
+        jobs.extend(prompts)
+        return [[a] * (len(p) % 3 + k % 3) + [TOKENIZER.eos_token_id] for k, p in enumerate(prompts)], None
+
+    monkeypatch.setattr(t, "_generate_single_turn", generate)
+    t.train()
+    (out,) = t.generated
+
+    def total(text):
+        parts = [2.0 * s if (s := score(text)) is not None else None, None if len(text) % 5 == 0 else 0.5 * len(text)]
+        return sum(p for p in parts if p is not None) if any(p is not None for p in parts) else None
+
+    rows = [ids_of(i, m) for i, m in zip(out["completion_ids"], out["completion_mask"], strict=True)]
+    prompts = [ids_of(i, m) for i, m in zip(out["prompt_ids"], out["prompt_mask"], strict=True)]
+    texts = [TOKENIZER.decode(ids, skip_special_tokens=True) for ids in rows]
+    totals = [total(text) for text in texts]
+    assert all(x is not None for x in totals)
+    cut_at = 0
+    for b, (ids, text) in enumerate(zip(rows, texts, strict=True)):
+        group = totals[b // 4 * 4 : b // 4 * 4 + 4]
+        owned = KIND.true_owners(ids, text, pieces(text))
+        cuts = sorted({max(k for k, o in enumerate(owned) if o == j) + 1 for j in set(owned) - {-1}} - {len(ids)})
+        line = [statistics.fmean(group)]
+        for cut in cuts:
+            assert jobs[cut_at : cut_at + 3] == [prompts[b] + ids[:cut]] * 3
+            cut_at += 3
+            ends = [[*ids[:cut], *[a] * ((len(prompts[b]) + cut) % 3 + k), TOKENIZER.eos_token_id] for k in range(3)]
+            worth = [total(TOKENIZER.decode(end[:16], skip_special_tokens=True)) for end in ends]
+            judged = [w for w in worth if w is not None]
+            line.append(statistics.fmean(judged) if judged else line[-1])
+        line.append(totals[b])
+        want = []
+        for k, (start, end) in enumerate(itertools.pairwise([0, *cuts, len(ids)])):
+            step = (line[k + 1] - line[k]) / (statistics.stdev(group) + 1e-4)
+            want += [max(-2.0, min(2.0, step))] * (end - start)
+        assert out["advantages"][b][: len(ids)].tolist() == pytest.approx(want, abs=1e-4)
+        assert not out["advantages"][b][len(ids) :].any()
+    assert cut_at > 30
+    log = t.state.log_history[0]
+    assert log["sentences/rollouts"] == pytest.approx(cut_at / 8)
+    assert logged[0] == 8
+    assert sum(logged[1:]) >= cut_at
+    assert len(t._logs["extra"]["text"]) == 8
+    with pytest.raises(ValueError, match="rollouts continue text only"):
+        t._generate_and_score_completions([{"prompt": "x", "images": []}])
 
 
 def test_rewards_and_settings_that_would_be_wrong(tmp_path):
