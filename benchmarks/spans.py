@@ -86,22 +86,12 @@ def predicted(annotator: DiscriminativeAnnotator, items: Sequence[Sentence]) -> 
             own, origin = clean(item.text)
             known = stem_set(clean(item.row["reference"])[0])
             words = words_of(own)
-            lost = [
-                (words.starts[k], words.ends[k])
-                for k in range(len(words))
-                if words.content[k] and words.stems[k] not in known
-            ]
+            places = zip(words.starts, words.ends, words.content, words.stems, strict=True)
+            lost = [(a, b) for a, b, content, stem in places if content and stem not in known]
             marked = unsupported_spans(own, verdict.tokens, [p.text for p in verdict.window.passages])
-            out.append(
-                (
-                    LABELS[int(verdict.probabilities.argmax())],
-                    {
-                        "spans": [original_span(item.text, origin, a, b) for a, b in marked],
-                        "whole sentence": [(0, len(item.text))],
-                        "words not in the reference": [original_span(item.text, origin, a, b) for a, b in lost],
-                    },
-                )
-            )
+            ours, lacking = ([original_span(item.text, origin, a, b) for a, b in some] for some in (marked, lost))
+            marks = dict(zip(METHODS, (ours, [(0, len(item.text))], lacking), strict=True))
+            out.append((LABELS[int(verdict.probabilities.argmax())], marks))
         print(f"{len(out)} of {len(items)}", file=sys.stderr, flush=True)
     return out
 
@@ -163,9 +153,8 @@ def results(
                     [character_counts(len(items[i].text), items[i].gold, m) for i, m in zip(at, marks, strict=True)]
                 )
                 p, r, f, mean = figures(counts, np.ones(len(at)))
-                limits = bootstrap({"f": lambda w, c=counts: figures(c, w)[2]}, [items[i].row["group"] for i in at])[
-                    "f"
-                ]
+                groups = [items[i].row["group"] for i in at]
+                limits = bootstrap({"f": lambda w, c=counts: figures(c, w)[2]}, groups)["f"]
                 table.append([setting, source, part, len(at), method, p, r, f, *(limits or (None, None)), mean])
                 if setting == "wrong sentences" and (part == "fold 0" or source == "cliff"):
                     shown.append(row(f"{source}, {part}, {method}: F1 of characters", len(at), f, limits))
@@ -178,16 +167,13 @@ def main() -> None:
     made.add_argument("--annotator", default="embedded")
     made.add_argument("--limit", type=int, default=150, help="corrected sentences of a source (default 150)")
     args = made.parse_args()
-    annotator = DiscriminativeAnnotator.from_pretrained(args.annotator)
-    items = sentences(load_rows(args.data), args.limit)
-    shown, table = results(items, predicted(annotator, items))
-    save(
-        "spans",
-        "spans",
-        shown,
-        tables={"all settings": table},
-        about=f"Annotator {annotator.name}, fingerprint {annotator.fingerprint}.",
+    annotator, items = (
+        DiscriminativeAnnotator.from_pretrained(args.annotator),
+        sentences(load_rows(args.data), args.limit),
     )
+    shown, table = results(items, predicted(annotator, items))
+    about = f"Annotator {annotator.name}, fingerprint {annotator.fingerprint}."
+    save("spans", "spans", shown, tables={"all settings": table}, about=about)
 
 
 if __name__ == "__main__":

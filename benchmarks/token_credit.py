@@ -187,16 +187,12 @@ def learn(toy: str, credit: Credit, seed: int) -> dict[str, float]:
             texts.append(("?" * (plan == "thought"), "." * len(said), said))
             kept.append((scored[-1][0], sum(s.label != "no_fact" for s in said), path[0][4]))
         if credit.rollouts:
-            values = []
+            values: list[list[float]] = []
             for path, (_, _, said) in zip(paths, texts, strict=True):
-                ends = [
-                    [
-                        rewarded(written(toy, rng, logits, said[:n], state[0] + 1, good)[1], aspects, True)[0]
-                        for _ in range(credit.rollouts)
-                    ]
-                    for state, _, _, n, good in path[:-1]
-                ]
-                values.append([float(np.mean(end)) for end in ends])
+                values.append([])
+                for state, _, _, n, good in path[:-1]:
+                    ends = [written(toy, rng, logits, said[:n], state[0] + 1, good)[1] for _ in range(credit.rollouts)]
+                    values[-1].append(float(np.mean([rewarded(end, aspects, True)[0] for end in ends])))
             steps = step_advantages(np.array([score for score, _ in scored]), values, GROUP)
             for path, own in zip(paths, steps, strict=True):
                 climb(logits, path, own.clip(-(credit.clip or np.inf), credit.clip), len(paths))
