@@ -133,9 +133,8 @@ def results(
         ["setting", "source", "rows of", "n", "method", "precision", "recall", "F1", "low", "high", "mean F1"]
     ]
     for setting in ("wrong sentences", "end to end"):
-        for source, part in (
-            (s, p) for s in sorted({item.source for item in items}) for p in ("fold 0", "other folds")
-        ):
+        sources = sorted({item.source for item in items})
+        for source, part in ((s, p) for s in sources for p in ("fold 0", "other folds")):
             at = [
                 i
                 for i, item in enumerate(items)
@@ -167,10 +166,8 @@ def main() -> None:
     made.add_argument("--annotator", default="embedded")
     made.add_argument("--limit", type=int, default=150, help="corrected sentences of a source (default 150)")
     args = made.parse_args()
-    annotator, items = (
-        DiscriminativeAnnotator.from_pretrained(args.annotator),
-        sentences(load_rows(args.data), args.limit),
-    )
+    annotator = DiscriminativeAnnotator.from_pretrained(args.annotator)
+    items = sentences(load_rows(args.data), args.limit)
     shown, table = results(items, predicted(annotator, items))
     about = f"Annotator {annotator.name}, fingerprint {annotator.fingerprint}."
     save("spans", "spans", shown, tables={"all settings": table}, about=about)

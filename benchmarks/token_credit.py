@@ -246,8 +246,6 @@ def main() -> None:
         got = {one["what"]: one["value"] for one in found}
         gaps = {toy: got[f"toy “{toy}”, {STOCK}: score"] - got[f"toy “{toy}”, {DEFAULT}: score"] for toy in TOYS}
         shown = [row(f"toy “{toy}”: score, one number (stock) − default", SEEDS, gap) for toy, gap in gaps.items()]
-        gaps = {toy: got[f"toy “{toy}”, {ROLLED}: score"] - got[f"toy “{toy}”, {STOCK}: score"] for toy in TOYS}
-        shown += [row(f"toy “{toy}”: score, {ROLLED} − stock", SEEDS, gap) for toy, gap in gaps.items()]
         save("rewards", "token_credit", shown, tables={"all": found}, part="toys")
         return
     rows = []
