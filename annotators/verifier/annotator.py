@@ -49,7 +49,7 @@ MAX_WORDS = 150
 CHUNK = 4096  # sentences that are judged at once; it bounds what is held in memory
 MARKED, LACKING = 0.0, 2.0
 """Log-odds of "unsupported" from which a word of a hallucinated sentence is marked, and what is added to them where the
-evidence lacks the word: what the token head says of it is the weaker sign. Chosen on fold 1, see docs/LOG.md."""
+evidence lacks the word: what the token head says of it is the weaker sign. Chosen on folds that do not test."""
 MAX_FRAGMENTS, FIRST_GAIN, NEXT_GAIN = 3, 0.25, 0.12
 """Passages shown as evidence, and which share of the sentence's words the first and each further one has to match."""
 

@@ -80,6 +80,8 @@ def check(options: Options) -> None:
         raise UsageError("trainer.beta: expected a number above 0 to start from, since KL is to be controlled, got 0")
     if chosen.share_prompts and options.grpo.get("gradient_checkpointing", chosen.gradient_checkpointing):
         raise UsageError("trainer.share_prompts: expected gradient_checkpointing: false, which keeps no keys")
+    if chosen.rollouts and chosen.credit == "sequence":
+        raise UsageError(f"trainer.rollouts: expected 0 with credit: sequence, got {chosen.rollouts}")
     answers, processes = chosen.prompts * chosen.group, options.processes
     if answers % (options.per_device * processes):
         raise UsageError(

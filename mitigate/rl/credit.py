@@ -330,19 +330,22 @@ def step_advantages(
         values: V_1 … V_{n−1} of each completion, the mean rewards of continuations; NaN where none was scored: what
             happened there counts for the next step.
         group_size: Completions of one prompt; divides B.
-        scale: As in `standardised`, of whole completions.
+        scale: As in `standardised`, of V_1 … V_n of all completions: whole answers of equal reward may differ on the
+            way, which a deviation of theirs alone would blow up.
 
     Returns:
-        (n,) of each completion; 0 where it has no reward.
+        (n,) of each completion; 0 where it has no reward, and where std is 0 (below ZERO_STD).
 
-    Source: Kazemnejad et al. 2025 (VinePPO), Guo et al. 2025 (SPO); the group's mean as V_0 and its std as in GRPO.
+    Source: Kazemnejad et al. 2025 (VinePPO), Guo et al. 2025 (SPO); the group's mean as V_0 as in GRPO.
     """
     groups_GN = np.ma.masked_invalid(np.asarray(totals_B, dtype=np.float64)).reshape(-1, group_size)
     mean_B = np.repeat(groups_GN.mean(axis=1).filled(0.0), group_size)
-    std_G = groups_GN.std(axis=1, ddof=1).filled(0.0) if group_size > 1 else np.zeros(len(groups_GN))
-    if scale == "batch":
-        std_G = np.full_like(std_G, np.ma.filled(groups_GN.std(ddof=1), 0.0))
-    over_B = np.repeat(std_G + 1e-4 if scale != "none" else np.ones_like(std_G), group_size)
+    known = [np.array([*inner, total_b]) for inner, total_b in zip(values, totals_B, strict=True)]
+    size = len(known) if scale == "batch" else group_size
+    pools = [np.concatenate(known[first : first + size]) for first in range(0, len(known), size)]
+    pools = [pool[~np.isnan(pool)] for pool in pools]
+    std_B = np.repeat([pool.std(ddof=1) if len(pool) > 1 else 0.0 for pool in pools], size)
+    over_B = np.ones(len(known)) if scale == "none" else np.where(std_B < ZERO_STD, np.inf, std_B + 1e-4)
     out = []
     for total_b, mean, over, inner in zip(totals_B, mean_B, over_B, values, strict=True):
         line = [mean]

@@ -21,7 +21,7 @@ from transformers import GenerationConfig
 
 from engines.transformers_engine import CACHE
 from mitigate.rewards.inputs import completion_text
-from mitigate.rewards.segments import Segment, SentenceScore
+from mitigate.rewards.segments import SentenceScore
 from mitigate.rl.credit import (
     ZERO_STD,
     Credit,
@@ -161,6 +161,7 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
         self.credit = credit or Credit()
         self._scored: dict[int, _Call] = {}  # index of the reward function → its call on this batch
         self._rewards: Any = None  # (B of all ranks, functions) of this batch, NaN for None
+        self._cuts: list[list[int]] = []  # tokens before the end of each sentence, by completion of this batch
         if reward_funcs is not None:
             funcs = reward_funcs if isinstance(reward_funcs, list | tuple) else [reward_funcs]
             reward_funcs = [self._recorded(i, func) for i, func in enumerate(funcs)]
@@ -259,6 +260,7 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
         plain_B, whole_B = self._shared({i for i, _ in aspects}, len(shared_B))
         out_BT = np.zeros(ids_BT.shape)
         shown: list[str] = []
+        self._cuts = []
         credited = torch.zeros(4, device=shared_B.device)  # tokens in segments, tokens, not located, completions
         for b, shared in enumerate(shared_B.tolist()):
             parts = []
@@ -282,7 +284,11 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
             # A parser edited the text: its sentences have no tokens, so the completion is credited as a whole.
             row_T, inside_T = found or (np.full(len(ids), shared), np.zeros(len(ids), dtype=bool))
             out_BT[b, : len(ids)] = row_T
-            shown.append(_sentences(decoded, anchors_T, text, parts, row_T) if found else "")
+            segments = max((part[0] for part in parts), key=len, default=()) if found else ()
+            owners_T = owners(anchors_T, locate(text, decoded, segments) or [])
+            self._cuts.append(cuts_of(owners_T))
+            lines = [(row_T[owners_T == j], " ".join(text[s.start : s.end].split())) for j, s in enumerate(segments)]
+            shown.append("\n".join(f"{own.mean():+.2f} {sentence}" for own, sentence in lines if len(own)))
             credited += torch.tensor([inside_T.sum(), len(ids), found is None, 1], device=credited.device)
         if self.log_completions and self._scored:
             logs: Any = self._logs
@@ -296,7 +302,7 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
     def _rolled(self, inputs: list[dict[str, Any]], out: dict[str, Any], tokens_BT: torch.Tensor) -> torch.Tensor:
         """Advantages (B, T) of steps by continuations; of completions without tokens of segments, as they are."""
         rows, (size, scale) = len(inputs), self._groups()
-        cuts = [self._cuts(b) for b in range(rows)]
+        cuts = self._cuts
         values = self._values(inputs, out, cuts)
         totals_B = self._totals(self._rewards)
         everyone = [one for of_rank in gather_object([values]) for one in of_rank]
@@ -308,15 +314,6 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
                 tokens_BT[b, : len(ids[b])] = torch.as_tensor(row_T, dtype=tokens_BT.dtype)
         self._metrics["train"]["sentences/rollouts"].append(self.credit.rollouts * sum(map(len, cuts)) / rows)
         return tokens_BT
-
-    def _cuts(self, b: int) -> list[int]:
-        """Where completion b is cut: after each segment of the aspect with the most; nowhere without segments."""
-        call = next(iter(self._scored.values()))
-        scores = [c.scores[b] for c in self._scored.values() if isinstance(c.scores[b], SentenceScore)]
-        segments = max((part for score in scores for part in score.segments.values()), key=len, default=())
-        decoded, spans_T2 = token_spans(self._fast, [int(i) for i in call.completion_ids[b]], self._special)
-        places = locate(completion_text(call.completions[b]), decoded, segments)
-        return cuts_of(owners(anchors(decoded, spans_T2), places or []))
 
     def _values(
         self, inputs: list[dict[str, Any]], out: dict[str, Any], cuts: Sequence[Sequence[int]]
@@ -386,20 +383,6 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
     def _mode(self) -> str:
         model: Any = self.model
         return "train" if model.training else "eval"
-
-
-def _sentences(
-    decoded: str,
-    anchors_T: np.ndarray,
-    text: str,
-    parts: Sequence[tuple[Sequence[Segment], Any, Any]],
-    row_T: np.ndarray,
-) -> str:
-    """The segments of a completion, of the aspect with the most, each with the mean advantage of its tokens."""
-    segments = max((part[0] for part in parts), key=len, default=())
-    owners_T = owners(anchors_T, locate(text, decoded, segments) or [])
-    lines = [(row_T[owners_T == j], " ".join(text[s.start : s.end].split())) for j, s in enumerate(segments)]
-    return "\n".join(f"{own.mean():+.2f} {sentence}" for own, sentence in lines if len(own))
 
 
 def _expect(there: bool, what: str) -> None:

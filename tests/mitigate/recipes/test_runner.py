@@ -374,6 +374,7 @@ def test_killed_sampling_goes_on(dpo, work, monkeypatch):
     ),
     ("trainer={share_prompts: true, gradient_checkpointing: true}", "trainer.share_prompts: expected gradient_check"),
     ("grpo={gradient_checkpointing: true} trainer={share_prompts: true}", "trainer.share_prompts: expected"),
+    ("trainer={credit: sequence, rollouts: 2}", "trainer.rollouts: expected 0 with credit: sequence, got 2"),
     ("trainer={per_device_batch: 7}", "per_device_batch: expected a divisor of .* 64 / 1, got 7"),
     ("trainer={kl_target: 0.1}", "trainer.beta: expected a number above 0 to start from"),
     ("trainer={lerning_rate: 1}", "did you mean 'trainer.learning_rate'"),

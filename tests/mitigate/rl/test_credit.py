@@ -196,21 +196,28 @@ def test_sequence_advantages_by_hand():
 
 
 def test_steps_by_hand():
-    """Two groups of two: means 2 and 0.5, deviations √2 and √0.5; the second of the first has no reward of a cut."""
+    """Two groups of two with means 2 and 0.5; the second of the first has no reward of a cut."""
     assert cuts_of(np.array([-1, 0, 0, -1, 1, -1])) == [3, 5]
     assert cuts_of(np.array([0, 0, 2, 2])) == [2]  # the second segment has no token, the last ends the completion
     assert cuts_of(np.array([-1, -1])) == []
     totals, values = np.array([1.0, 3.0, 0.0, 1.0]), [[2.5, 0.5], [np.nan, 2.5], [], [0.75]]
-    steps = {"group": [[0.5, -2.0, 0.5], [0.0, 0.5, 0.5], [-0.5], [0.25, 0.25]]}
-    steps["none"] = steps["group"]
-    for scale, over in (("none", [1.0] * 4), ("group", [2**0.5 + 1e-4] * 2 + [0.5**0.5 + 1e-4] * 2)):
-        for got, want, std in zip(step_advantages(totals, values, 2, scale), steps[scale], over, strict=True):
+    steps = [[0.5, -2.0, 0.5], [0.0, 0.5, 0.5], [-0.5], [0.25, 0.25]]
+    first, second = [2.5, 0.5, 1.0, 2.5, 3.0], [0.0, 0.75, 1.0]
+    for scale, over in (
+        ("none", [1.0] * 4),
+        ("group", [statistics.stdev(first) + 1e-4] * 2 + [statistics.stdev(second) + 1e-4] * 2),
+        ("batch", [statistics.stdev(first + second) + 1e-4] * 4),
+    ):
+        for got, want, std in zip(step_advantages(totals, values, 2, scale), steps, over, strict=True):
             assert got.tolist() == pytest.approx([a / std for a in want])
-    std = statistics.stdev(totals) + 1e-4
-    assert step_advantages(totals, values, 2, "batch")[0].tolist() == pytest.approx([0.5 / std, -2 / std, 0.5 / std])
-    alone = step_advantages(np.array([np.nan, 3.0]), [[1.0], [2.0]], 2)  # one reward is its own mean and has no spread
-    assert alone[0].tolist() == [0.0, 0.0]
-    assert alone[1].tolist() == pytest.approx([-1e4, 1e4])
+    missing, alone = step_advantages(np.array([np.nan, 3.0]), [[1.0], [2.0]], 2)  # V_0 = 3; std of 1, 2, 3 is 1
+    assert missing.tolist() == [0.0, 0.0]
+    assert alone.tolist() == pytest.approx([-1 / 1.0001, 1 / 1.0001])
+    # Equal answers: what happens on the way is measured by itself, and no difference at all is no advantage.
+    even = step_advantages(np.array([1.0, 1.0]), [[0.5], [1.0]], 2)  # std of 0.5, 1, 1, 1 is 0.25
+    assert [row.tolist() for row in even] == [pytest.approx([-0.5 / 0.2501, 0.5 / 0.2501]), [0.0, 0.0]]
+    rounded = step_advantages(np.array([1.0, 1.0 + 1e-9]), [[1.0 - 1e-9], []], 2)
+    assert [row.tolist() for row in rounded] == [[0.0, 0.0], [0.0]]
 
 
 def test_advantages_of_a_row_by_hand():

@@ -298,26 +298,29 @@ def test_continuations_say_what_a_step_is_worth(tmp_path, monkeypatch, talks):
     texts = [TOKENIZER.decode(ids, skip_special_tokens=True) for ids in rows]
     totals = [total(text) for text in texts]
     assert all(x is not None for x in totals)
-    cut_at = 0
+    cut_at, found = 0, []  # of each row its cuts and what is known of its worth there and at its end
     for b, (ids, text) in enumerate(zip(rows, texts, strict=True)):
-        group = totals[b // 4 * 4 : b // 4 * 4 + 4]
         owned = KIND.true_owners(ids, text, pieces(text))
         cuts = sorted({max(k for k, o in enumerate(owned) if o == j) + 1 for j in set(owned) - {-1}} - {len(ids)})
-        line = [statistics.fmean(group)]
+        known = []
         for cut in cuts:
             assert jobs[cut_at : cut_at + 3] == [prompts[b] + ids[:cut]] * 3
             cut_at += 3
             ends = [[*ids[:cut], *[a] * ((len(prompts[b]) + cut) % 3 + k), TOKENIZER.eos_token_id] for k in range(3)]
             worth = [total(TOKENIZER.decode(end[:16], skip_special_tokens=True)) for end in ends]
             judged = [w for w in worth if w is not None]
-            line.append(statistics.fmean(judged) if judged else line[-1])
-        line.append(totals[b])
-        want = []
-        for k, (start, end) in enumerate(itertools.pairwise([0, *cuts, len(ids)])):
-            step = (line[k + 1] - line[k]) / (statistics.stdev(group) + 1e-4)
-            want += [max(-2.0, min(2.0, step))] * (end - start)
-        assert out["advantages"][b][: len(ids)].tolist() == pytest.approx(want, abs=1e-4)
-        assert not out["advantages"][b][len(ids) :].any()
+            known.append(statistics.fmean(judged) if judged else None)
+        found.append((cuts, [*known, totals[b]]))
+    for b, (cuts, known) in enumerate(found):
+        group = slice(b // 4 * 4, b // 4 * 4 + 4)
+        std = statistics.stdev(v for _, values in found[group] for v in values if v is not None) + 1e-4
+        want, before = [], statistics.fmean(totals[group])
+        for (start, end), value in zip(itertools.pairwise([0, *cuts, len(rows[b])]), known, strict=True):
+            after = before if value is None else value
+            want += [max(-2.0, min(2.0, (after - before) / std))] * (end - start)
+            before = after
+        assert out["advantages"][b][: len(want)].tolist() == pytest.approx(want, abs=1e-4)
+        assert not out["advantages"][b][len(want) :].any()
     assert cut_at > 30
     log = t.state.log_history[0]
     assert log["sentences/rollouts"] == pytest.approx(cut_at / 8)
