@@ -9,12 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 Chat = Sequence[Mapping[str, str]]
 """One conversation: messages ``{"role": ..., "content": ...}`` in order."""
+
+THINKING = re.compile(r"\A.*</think>\s*|<think>.*", re.S | re.I)
+"""What a model thinks before it speaks: up to the last end, since prompts may open it, or from where it never ends."""
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
@@ -97,6 +101,11 @@ class Sample:
     finish_reason: str | None = None
     logprobs: tuple[Token, ...] | None = None
 
+    @property
+    def said(self) -> str:
+        """The text without thinking."""
+        return THINKING.sub("", self.text)
+
 
 @dataclass(frozen=True)
 class ChatResult:
@@ -110,13 +119,13 @@ class ChatResult:
 
     @property
     def text(self) -> str | None:
-        """The first answer, or None where there is none."""
-        return self.samples[0].text if self.samples else None
+        """What the first answer says aloud, or None where there is none."""
+        return self.samples[0].said if self.samples else None
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """All answers, in sampling order."""
-        return tuple(sample.text for sample in self.samples)
+        """What all answers say aloud, in sampling order."""
+        return tuple(sample.said for sample in self.samples)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -23,7 +23,6 @@ from fewl.similarity import Similarity, compare
 PAIRS = 25
 ROUNDS = 3
 TOKENS = 256
-THINKING = re.compile(r"\A.*</think>|<think>.*", re.S)  # up to its last end, or from where it never ends
 TAG = re.compile(r"^[ \t*_#>-]*(\d+)[.)][ \t*_]*(Non-Wrong|Wrong)[ ]Answer[ \t*_]*:[ \t*_]*", re.I | re.M)
 YES = re.compile(r"^\W*(yes|是)\b|^\W*是", re.I)
 NO = re.compile(r"^\W*(no|not)\b|^\W*(否|不)", re.I)
@@ -56,8 +55,8 @@ def reference_answers(
 
 
 def whole_answer(sample: Sample) -> str:
-    """A reply without its thinking (``<think>…</think>``) and the sentence it was cut off in; "" if nothing is left."""
-    text = THINKING.sub("", sample.text).strip()
+    """A reply without its thinking and the sentence it was cut off in; "" if nothing is left."""
+    text = sample.said.strip()
     if sample.finish_reason == "length" and not text.endswith((".", "!", "?", "。", "！", "？")):
         whole = split_sentences(text)[:-1]
         text = text[: whole[-1][1]] if whole else ""
@@ -79,8 +78,7 @@ class Pairs:
         if answer.text is None:
             self.problems["failed"] += 1
             return
-        text = THINKING.sub("", answer.text)
-        new, problems = parse_pairs(text, truncated=answer.samples[0].finish_reason == "length")
+        new, problems = parse_pairs(answer.text, truncated=answer.samples[0].finish_reason == "length")
         self.problems.update(problems)
         known = {folded(text) for text in self.iw}
         for wrong, corrected in new:

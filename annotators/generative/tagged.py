@@ -61,7 +61,7 @@ NOTHING = frozenset({"", "none", "无", "n/a", "na", "nil", "null", "nothing", "
 # Possessive (*+): white space is given back to nobody, or a "<" before a hundred blanks takes seconds.
 TAG = re.compile(r"<\s*+(/?+)\s*+([^<>\n]{1,40}?)\s*+/?+\s*+>")
 _SEP = re.compile(r"<\s*+/?+\s*+sep\s*+/?+\s*+>", re.IGNORECASE)
-_THOUGHT = re.compile(r"\s*<think>(.*?)</think>", re.DOTALL | re.IGNORECASE)
+_THOUGHT = re.compile(r".*</think>", re.DOTALL | re.IGNORECASE)  # a prompt may have opened it
 EDGES = " \t\r\n\u3000*_`~#:：.。;；,，、!！\"“”'‘’|<>()（）[]"
 _QUOTE = '["“”„‟＂「」『』]'
 _CHANGE = re.compile(
@@ -125,7 +125,7 @@ def neutral(text: str) -> str:
 
 
 def opening(reply: str) -> int:
-    """Where the answer begins: behind a block of thoughts."""
+    """Where the answer begins: behind the thoughts."""
     if len(reply) > MAX_REPLY:
         raise ParseFailure("too_long")
     thought = _THOUGHT.match(reply)

@@ -28,7 +28,6 @@ from mitigate.recipes.config import Recipe, Section, recipes_folder
 CACHE = "responses.sqlite"
 TURNS = 2
 """How often a verdict or a choice that can't be read is asked for."""
-_THOUGHT = re.compile(r"<think>.*?(</think>|\Z)", re.S)
 Key = TypeVar("Key")
 
 
@@ -145,8 +144,8 @@ def fill_verdicts(llm: LLM, verdicts: dict[Key, bool | None], chats: Mapping[Key
 
 
 def text_of(result: ChatResult) -> str:
-    """What an LLM said aloud: without its thinking, "" where there is nothing."""
-    return _THOUGHT.sub("", result.text or "").strip()
+    """What an LLM said aloud, "" where there is nothing."""
+    return (result.text or "").strip()
 
 
 def cut_off(result: ChatResult) -> bool:

@@ -23,7 +23,7 @@ from annotators.base import Annotator
 from annotators.records import SentenceAnnotation
 from annotators.retrieval import index_references, select
 from annotators.text.sentences import split_sentences
-from engines import Chat, Engine, EngineError, Sampling
+from engines import Chat, Engine, EngineError, Sample, Sampling
 from engines.types import check_asked
 from mitigate.demo import parts
 from mitigate.demo.limits import Refusal
@@ -82,13 +82,20 @@ def longest(model: Any) -> int:
 
 
 def stream(engine: Any, chat: Chat) -> Generator[str, None, None]:
-    """The pieces of a greedy answer as they are written; an engine without streams (vllm) gives it whole.
+    """The pieces of a greedy answer as they are written, without thinking; an engine without streams (vllm) gives it
+    whole.
 
     EngineError where there is none.
     """
     sampling = Sampling(max_tokens=longest(engine))
     if hasattr(engine, "stream"):
-        return (yield from engine.stream(chat, sampling))
+        pieces, begun = iter(engine.stream(chat, sampling)), ""
+        for piece in pieces:
+            begun += piece
+            if not "<think>".startswith(begun.lstrip()[:7].lower()) or "</think>" in begun.lower():
+                break
+        yield Sample(begun).said
+        return (yield from pieces)
     (result,) = engine.chat([chat], sampling)
     if result.error is not None:
         raise EngineError(result.error)

@@ -166,7 +166,8 @@ def generate(model: Any, tokenizer: Any, questions: Sequence[str], form: str, *,
         for start in range(0, len(questions), BATCH):
             asked = [prompt(question, form) for question in questions[start : start + BATCH]]
             if form == "chat":
-                asked = tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
+                shown = {"add_generation_prompt": True, "enable_thinking": False}  # as answers are trained
+                asked = tokenizer.apply_chat_template(asked, tokenize=False, **shown)
             how = {"add_special_tokens": form == "plain", "return_token_type_ids": False}  # a chat template has its own
             inputs = tokenizer(asked, return_tensors="pt", padding=True, **how).to(model.device)
             with torch.inference_mode():

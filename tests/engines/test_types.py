@@ -58,3 +58,10 @@ def test_seeds_by_hand_and_results_as_dictionaries():
     assert ChatResult.from_dict(result.to_dict()) == result
     assert (result.text, result.texts) == ("a", ("a", "b"))
     assert ChatResult(error="x").text is None
+
+
+def test_thinking_is_not_said():
+    thinks = ("<think>No.</think>\n\nYes.", "No.\n</think> Yes.", "<THINK>No</THINK><think>no</think>Yes.", "<think>No")
+    result = ChatResult(tuple(map(Sample, (*thinks, " Yes. "))))
+    assert result.texts == ("Yes.", "Yes.", "Yes.", "", " Yes. ")
+    assert result.text == "Yes."

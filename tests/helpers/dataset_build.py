@@ -90,7 +90,7 @@ def bad(prompt: str) -> str:
         right = good(prompt)
         if right in ("否", "No"):
             return "我认为不是这个主题。" if zh else "no - another thing of that name"
-        return "<think>Is it No? The title fits.</think>\n\n**Yes**" if not zh else "是的，没错。"
+        return "Is it No? The title fits.\n</think>\n\n**Yes**" if not zh else "是的，没错。"
     if stage == "write":
         first, second, third, *_ = questions_on(parts["document"], zh)
         if "taken" in prompt or "已经有了" in prompt:

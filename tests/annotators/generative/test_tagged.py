@@ -55,6 +55,7 @@ def read(reply: str, sources: tuple[str, ...] = ()) -> tuple[object, ...] | str:
     ("There is no contradiction.\n<Hallucination> None\nIt doesn't contradict it in any way.", ("supported", (), ())),
     ("<幻觉>无\n两者没有矛盾。", ("supported", (), ())),
     ("<think>is it <Hallucination> None?</think><Hallucination> Contradictory", ("contradictory", (), ())),
+    ("is it <Hallucination> None?\n</think>\n<Hallucination> Contradictory", ("contradictory", (), ())),
     ("<No Fact>", ("no_fact", (), ())),
     ("<NoFact>", ("no_fact", (), ())),
     ("<no  fact>\nIt is a greeting.", ("no_fact", (), ())),
@@ -197,7 +198,7 @@ def test_any_text_is_read_or_fails_by_name(reply: str) -> None:
         if isinstance(found, Tagged):
             assert found.label in LABELS
             # An independent look: there is one deciding tag in the answer, and it is followed by a known word.
-            answer = re.sub(r"^\s*<think>.*?</think>", "", reply, flags=re.DOTALL | re.IGNORECASE)
+            answer = re.sub(r"^.*</think>", "", reply, flags=re.DOTALL | re.IGNORECASE)
             assert len(DECIDES.findall(answer)) == 1, (reply, found)
 
 

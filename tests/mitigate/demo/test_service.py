@@ -16,7 +16,7 @@ from annotators.verifier.annotator import SHIPPED
 from engines import parse_engine
 from engines.packaged import NotHereError
 from mitigate.demo.limits import Limits, Refusal, read_document
-from mitigate.demo.mend import BEST, PRESETS, READ, REWRITE, SENTENCES, answered, better, passages, with_edits
+from mitigate.demo.mend import BEST, PRESETS, READ, REWRITE, SENTENCES, answered, better, passages, stream, with_edits
 from mitigate.demo.page import compare_view, run_batch
 from mitigate.demo.parts import examples
 from mitigate.demo.service import STEP_SECONDS, Service, Shelf, Step, at_thresholds
@@ -299,6 +299,12 @@ def test_answer_that_breaks_off_is_refused(failing: bool) -> None:
         next(step for step in going if step and step[0]["sentences"])  # judged while it is written
         going.close()
     assert closed.wait(60)  # also where the visitor stopped it
+
+
+def test_thinking_is_not_streamed() -> None:
+    for pieces in (["Yes", ". No."], [" <th", "ink>No.", "</th", "ink>\nYes", ". No."], ["<", "think>", "No. Yes."]):
+        engine = type("Streaming", (Stub,), {"stream": lambda self, chat, sampling, given=pieces: given})()
+        assert "".join(stream(engine, [])) == ("" if "think>" in pieces else "Yes. No.")
 
 
 @pytest.mark.parametrize("name", [pytest.param("embedded", marks=pytest.mark.slow), "embedded-fast"])
