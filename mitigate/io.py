@@ -8,6 +8,7 @@ Leaves out compressed files, pipes (a job reads its input twice) and Windows, wh
 from __future__ import annotations
 
 import base64
+import csv
 import json
 import math
 import os
@@ -241,6 +242,25 @@ def parse_line(raw: bytes, check: Check) -> tuple[Record | None, tuple[Problem, 
         return bad(text, f"at most {MAX_DEPTH} levels of lists and objects")
     problems = check(record)
     return (None, tuple(problems)) if problems else (record, ())
+
+
+def csv_rows(path: Path, needed: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The rows of a UTF-8 CSV file with a line of names, without empty cells; spreadsheets may write ";" or tabs.
+
+    ValueError where a column that is ``needed`` is not there; csv.Error where the file can't be read.
+    """
+    csv.field_size_limit(2**31 - 1)  # references are long
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        head = file.readline()
+        names = {sign: set(next(csv.reader([head], delimiter=sign), ())) for sign in ",;\t"}
+        sign = max(names, key=lambda sign: (names[sign].issuperset(needed), head.count(sign)))
+        file.seek(0)
+        rows = csv.DictReader(file, restkey="more", delimiter=sign)
+        if missing := [name for name in needed if name not in (rows.fieldnames or ())]:
+            got = ", ".join(map(repr, rows.fieldnames or ()))[:300]
+            raise ValueError(f"{path.name}: expected columns named {' and '.join(needed)}, got {got}; no {missing[0]}")
+        for row in rows:
+            yield {name: value for name, value in row.items() if value}
 
 
 def read_lines(path: Path, check: Check) -> Iterator[Line]:

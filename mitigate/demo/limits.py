@@ -20,7 +20,17 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from mitigate.io import Check, Line, Problem, Record, UsageError, check_annotation_input, dump_line, read_lines
+from mitigate.io import (
+    Check,
+    Line,
+    Problem,
+    Record,
+    UsageError,
+    check_annotation_input,
+    csv_rows,
+    dump_line,
+    read_lines,
+)
 
 
 class Refusal(Exception):
@@ -185,24 +195,6 @@ def _read_html(path: Path, most: int) -> str:
 _READERS = {".pdf": _read_pdf, ".docx": _read_docx, ".html": _read_html, ".htm": _read_html}
 
 
-def _from_csv(path: Path) -> Path:
-    """The same records as JSON Lines, in a file beside it; an empty cell is no value."""
-    csv.field_size_limit(2**24)
-    target = work_folder() / f"{path.stem}.jsonl"
-    with path.open(encoding="utf-8-sig", newline="") as source, target.open("wb") as file:
-        head = source.readline()  # some spreadsheets write others than commas
-        names = {sign: set(next(csv.reader([head], delimiter=sign), ())) for sign in ",;\t"}
-        sign = max(names, key=lambda sign: ({"reference", "answer"} <= names[sign], head.count(sign)))
-        source.seek(0)
-        rows = csv.DictReader(source, restkey="more", delimiter=sign)
-        if missing := [name for name in ("reference", "answer") if name not in (rows.fieldnames or ())]:
-            got = ", ".join(map(repr, rows.fieldnames or ()))[:300]
-            raise Refusal(f"{path.name}: expected columns named reference and answer, got {got}; no {missing[0]}.")
-        for row in rows:
-            file.write(dump_line({name: value for name, value in row.items() if value}))
-    return target
-
-
 def read_uploaded(path: Path, limits: Limits, check: Check) -> tuple[list[dict[str, Any]], list[Line]]:
     """The good records and the bad lines of a file of JSON Lines or of CSV with a line of names.
 
@@ -213,10 +205,12 @@ def read_uploaded(path: Path, limits: Limits, check: Check) -> tuple[list[dict[s
         raise Refusal(f"The file has {size:,} bytes; this page takes {limits.file_bytes:,}. {instead} size.")
     records: list[dict[str, Any]] = []
     bad: list[Line] = []
+    lines = path
     try:
         if path.suffix.lower() == ".csv":
-            path = _from_csv(path)
-        for line in read_lines(path, check):
+            lines = work_folder() / f"{path.stem}.jsonl"
+            lines.write_bytes(b"".join(map(dump_line, csv_rows(path, ("reference", "answer")))))
+        for line in read_lines(lines, check):
             if line.record is None:
                 bad.append(line)
             elif len(records) == limits.records:

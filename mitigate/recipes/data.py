@@ -13,7 +13,6 @@ run folder's rejected.jsonl and stop no other.
 
 from __future__ import annotations
 
-import csv
 import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,6 +35,7 @@ from mitigate.io import (
     UsageError,
     check_record,
     check_texts,
+    csv_rows,
     read_lines,
     rejected_row,
     shown,
@@ -114,9 +114,10 @@ def _read(options: Base, name: str, bad: list[Record]) -> list[Record]:
     what = "" if local else f", configuration {options.configuration!r}, split {options.split!r}"
     with usage(f"data: cannot load {name!r}{what}: ", Exception):  # the library raises many kinds
         if local:
-            csv.field_size_limit(2**31 - 1)  # references are long
-            with open(name, encoding="utf-8-sig", newline="") as file:
-                found: Iterable[Any] = list(csv.DictReader(file))
+            found: Iterable[Any] = list(csv_rows(Path(name), [options.columns.reference]))
+            for record in found:
+                if (said := record.get("answerable", "").lower()) in ("true", "false"):
+                    record["answerable"] = said == "true"
         else:
             from datasets import load_dataset
 
