@@ -67,7 +67,8 @@ def explain(error: Exception, model: str, base_url: str) -> Failure:
 
     if isinstance(error, openai.APITimeoutError):
         return Failure(
-            f"{base_url} did not answer in time; raise timeout, or lower concurrency or max_tokens", retried=True
+            f"{base_url} did not answer in time; ask it less at once (concurrency), or for shorter answers",
+            retried=True,
         )
     if isinstance(error, openai.APIConnectionError) or _of_transport(error):
         cause = error.__cause__ if isinstance(error, openai.APIConnectionError) else error
@@ -92,7 +93,7 @@ def explain(error: Exception, model: str, base_url: str) -> Failure:
             fatal=True,
         )
     if status == 429:
-        return Failure(f"{said}: rate limit; lower concurrency or raise max_retries", retried=True)
+        return Failure(f"{said}: rate limit; ask it less at once (concurrency), or go on later", retried=True)
     if status >= 500 or status in (408, 409):
         return Failure(f"{said}: the server failed; see its log, then run again", retried=True)
     return Failure(f"{said}: the request was rejected", rejected=status in (400, 422))

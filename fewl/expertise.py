@@ -24,8 +24,8 @@ PAIRS = 25
 ROUNDS = 3
 TOKENS = 256
 TAG = re.compile(r"^[ \t*_#>-]*(\d+)[.)][ \t*_]*(Non-Wrong|Wrong)[ ]Answer[ \t*_]*:[ \t*_]*", re.I | re.M)
-YES = re.compile(r"^\W*(yes|是)\b|^\W*是", re.I)
-NO = re.compile(r"^\W*(no|not)\b|^\W*(否|不)", re.I)
+YES = re.compile(r"\W*(yes\b|是(?!否))", re.I)
+NO = re.compile(r"\W*(no\b|not\b(?!\W+(sure|certain|clear|enough))|否|不(?!清楚|确定|知道|一定|好说))", re.I)
 
 
 def reference_answers(

@@ -113,16 +113,15 @@ def both_ways(similarity: Similarity) -> Similarity:
 def from_function(function: Judge) -> Similarity:
     """Make a similarity of a function of aligned candidates, references and questions, such as a judge.
 
-    Each distinct triple is handed on once. None or NaN marks a missing judgement.
+    Each distinct triple is handed on once, also where texts are prepared anew. None or NaN marks a missing judgement.
     """
+    known: dict[tuple[str, ...], float] = {}
 
     def prepare(texts: Sequence[str]) -> OfPairs:
-        known: dict[tuple[int, ...], float] = {}
-
         def of_pairs(pairs_P3: NDArray[np.int64]) -> NDArray[np.float64]:
-            pairs = [tuple(pair) for pair in pairs_P3.tolist()]
+            pairs = [tuple(texts[number] for number in pair) for pair in pairs_P3.tolist()]
             new = [pair for pair in dict.fromkeys(pairs) if pair not in known]
-            columns = [[texts[pair[place]] for pair in new] for place in range(3)]
+            columns = [[pair[place] for pair in new] for place in range(3)]
             values = list(function(*columns)) if new else []
             if len(values) != len(new):
                 raise ValueError(f"similarity: expected {len(new)} values, one per pair, got {len(values)}")

@@ -389,7 +389,8 @@ def fill(
             why = ", ".join(f"{problem} {times:,}" for problem, times in read["problems"].items())
             tell(f"{name}: {read['pairs']:,} of {read['pairs_wanted']:,} pairs came ({why})")
         for place, one in zip(bare, made, strict=True):
-            records[place]["iw"], records[place]["co"] = one.iw, one.co
+            own = records[place]
+            own |= {key: texts for key, texts in (("iw", one.iw), ("co", one.co)) if not own.get(key)}
             asked[place].pairs = one
     if expertise == "prompted":
         known = [read_record(record) for record in records]

@@ -46,6 +46,8 @@ class Options(Recipe):
 
 def check(options: Options) -> None:
     check_training(options.task, [options.model, str(options.data)], options.training, options.lora)
+    if options.training.early_stop is not None:
+        raise UsageError("training.early_stop: expected null, since all rows are trained on and none is watched")
 
 
 def run(options: Options, folder: RunFolder) -> int:

@@ -210,7 +210,7 @@ def fit(trainer: Any, folder: RunFolder, early_stop: int | None = None) -> None:
 
     for printing in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(printing)
-    if early_stop is not None:
+    if early_stop is not None and trainer.args.eval_strategy != "no":  # nothing may be left to watch
         trainer.add_callback(EarlyStoppingCallback(early_stop))
     found = last_checkpoint(folder / CHECKPOINTS)
     with ExitStack() as stack:

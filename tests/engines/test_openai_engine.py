@@ -93,7 +93,7 @@ def test_busy_server_is_asked_again():
 
 @pytest.mark.parametrize(("reply", "expected", "tries"), [
     (error(500, "boom"), "answered 500 (boom): the server failed", 2),
-    (error(429, "slow down"), "rate limit; lower concurrency or raise max_retries", 2),
+    (error(429, "slow down"), "rate limit; ask it less at once", 2),
     (error(400, "too many tokens"), "answered 400 (too many tokens): the request was rejected", 1),
     (Reply({"detail": "model pinned"}, 400), "answered 400 (model pinned)", 1),
     (Reply(raw=b'{"id": "x", "choi'), "cannot be read (JSONDecodeError", 1),
@@ -104,7 +104,7 @@ def test_busy_server_is_asked_again():
     (Reply({"choices": ["x"]}), "holds no text", 1),
     (completion(None, finish="length"), "finish reason 'length'); is max_tokens too small?", 1),
     (replace(completion("q5!"), cut=40), "broke the connection off", 2),
-    (Reply({}, delay=8), "did not answer in time; raise timeout", 1),
+    (Reply({}, delay=8), "did not answer in time; ask it less", 1),
 ])  # fmt: skip
 def test_bad_reply_fails_its_chat_only(reply, expected, tries):
     """Chat q5 is answered badly for good; the eleven others must come back whole."""

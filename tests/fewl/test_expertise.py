@@ -94,8 +94,8 @@ def test_prompted_expertise_by_hand():
     assert prompted_expertise(Scripted(reply), "other", [record]) == [None]
 
 
-VERDICTS = {True: ["Yes", " **Yes**, both", "是的"], False: ["No.", "Not quite", "不是"]}
-VERDICTS[None] = ["Maybe", "", "Nothing", "Yesterday"]
+VERDICTS = {True: ["Yes", " **Yes**, both", "是的"], False: ["No.", "Not quite", "不是", "否"]}
+VERDICTS[None] = ["Maybe", "", "Nothing", "Yesterday", "Not sure.", "是否如此，不清楚", "不确定"]
 
 
 @pytest.mark.parametrize(("reply", "verdict"), [(reply, v) for v, replies in VERDICTS.items() for reply in replies])

@@ -40,9 +40,13 @@ def test_function_is_asked_once_per_triple():
         asked.extend(zip(candidates, references, questions, strict=True))
         return [None if c == "?" else len(c) - len(r) for c, r in zip(candidates, references, strict=True)]
 
-    of_pairs = from_function(judge)(["aaa", "?", "a", "q"])
+    similarity = from_function(judge)
+    of_pairs = similarity(["aaa", "?", "a", "q"])
     np.testing.assert_array_equal(of_pairs(np.array([[0, 2, 3], [0, 2, 3], [1, 2, 3]])), [2, 2, np.nan])
     np.testing.assert_array_equal(of_pairs(np.array([[1, 2, 3], [2, 2, 3]])), [np.nan, 0])  # a later block
+    np.testing.assert_array_equal(
+        compare(similarity, ["aaa", "?"], ["a", "a"], ["q", "q"]), [2, np.nan]
+    )  # prepared anew
     assert asked == [("aaa", "a", "q"), ("?", "a", "q"), ("a", "a", "q")]
 
 

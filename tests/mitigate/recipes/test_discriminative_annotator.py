@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -87,6 +88,19 @@ def test_early_stop(tmp_path):
     evaluated = [row for row in folder.rows() if "eval_loss" in row and "loss" not in row]
     assert max(row["step"] for row in folder.rows()) < 60
     assert len(evaluated) >= 2
+
+
+def test_early_stop_needs_something_to_watch(monkeypatch):
+    from mitigate.recipes import trainer
+
+    added: list[Any] = []
+    watching = SimpleNamespace(
+        args=SimpleNamespace(eval_strategy="no"), add_callback=added.append, remove_callback=lambda _: None,
+        train=lambda **_: None,
+    )  # fmt: skip
+    monkeypatch.setattr(trainer, "_watch", lambda *_: "watch")
+    trainer.fit(watching, Path("nowhere"), early_stop=3)  # type: ignore[arg-type]
+    assert added == ["watch"]
 
 
 def test_wrong_recipes_stop_before_anything_loads(tmp_path):

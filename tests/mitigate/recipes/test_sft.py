@@ -153,6 +153,7 @@ def test_resumed_equals_uninterrupted_and_lora_merges(tmp_path, base, monkeypatc
     ({"baseline": "four"}, "expected one of the reference LLMs one, three, two, got 'four'"),
     ({"test_share": 1e-9}, "leave 30 to train on and 0 held out"),
     ({"training": {"epochs": 0}}, "training.epochs: .*greater than 0"),
+    ({"training": {"early_stop": 2}}, "training.early_stop: expected null"),
 ])  # fmt: skip
 def test_wrong_recipes_are_refused_first(tmp_path, base, capsys, more, message):
     (pickled := tmp_path / "pickled").mkdir()
