@@ -67,7 +67,7 @@ def explain(error: Exception, model: str, base_url: str) -> Failure:
 
     if isinstance(error, openai.APITimeoutError):
         return Failure(
-            f"{base_url} did not answer in time; ask it less at once (concurrency), or for shorter answers",
+            f"{base_url} did not answer in time; ask less at once (concurrency), or shorter answers",
             retried=True,
         )
     if isinstance(error, openai.APIConnectionError) or _of_transport(error):

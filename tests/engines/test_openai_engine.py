@@ -104,7 +104,7 @@ def test_busy_server_is_asked_again():
     (Reply({"choices": ["x"]}), "holds no text", 1),
     (completion(None, finish="length"), "finish reason 'length'); is max_tokens too small?", 1),
     (replace(completion("q5!"), cut=40), "broke the connection off", 2),
-    (Reply({}, delay=8), "did not answer in time; ask it less", 1),
+    (Reply({}, delay=8), "did not answer in time; ask less", 1),
 ])  # fmt: skip
 def test_bad_reply_fails_its_chat_only(reply, expected, tries):
     """Chat q5 is answered badly for good; the eleven others must come back whole."""
