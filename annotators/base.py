@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args
 
 from annotators.records import HALLUCINATED, LABELS, Annotation, Label, SentenceAnnotation
+from annotators.text.language import stated
 from annotators.text.sentences import split_sentences
 
 if TYPE_CHECKING:
@@ -130,9 +131,7 @@ class Annotator(Protocol):
         annotator ``reads``. ValueError where one lacks a reference or a sentence, or has one that is not a string.
         """
         rows = checked(rows, ("reference", "sentence"), ("question", "language", "lang"))
-        return self.verdicts_of(
-            [Sentence(r["sentence"], 0, r["sentence"], r, r.get("language") or r.get("lang")) for r in rows]
-        )
+        return self.verdicts_of([Sentence(r["sentence"], 0, r["sentence"], r, stated(r)) for r in rows])
 
     def verdicts_of(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
         """``judge`` at the operating point, where there is one; what is not flagged has no spans."""

@@ -33,7 +33,7 @@ from annotators.text.normalise import clean_text
 from annotators.text.words import words_of
 from annotators.verifier.causal import BATCH_TOKENS, load_tokenizer
 from engines.checkpoint import checkpoint_identity, locate
-from engines.embedding import batches, tokenize
+from engines.embedding import batches, placed, tokenize
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -275,16 +275,15 @@ def load_published(
     kind, _, model_id = name.partition(":")
     if kind not in KINDS or not model_id.strip():
         raise ValueError(f"annotator {name!r}: expected {', '.join(f'{k}:ID' for k in KINDS)}, a hub id or a folder")
-    if dtype not in ("auto", "float32", "bfloat16"):
-        raise ValueError(f"dtype: expected 'auto', 'float32' or 'bfloat16', got {dtype!r}")
     if labels is not None and kind != "nli":
         raise ValueError(f"annotator {name!r}: labels: for nli:ID only; the classes of {kind} are known")
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    half = dtype == "bfloat16" or (dtype == "auto" and device.startswith("cuda"))
+    device, numbers = placed(device, dtype)
+    if dtype == "auto" and not device.startswith("cuda"):
+        numbers = "float32"
     try:
         base, located = model_id, locate(model_id)
         source = located  # of configuration and tokenizer
-        more: dict[str, Any] = {"dtype": torch.bfloat16 if half else torch.float32, "use_safetensors": True}
+        more: dict[str, Any] = {"dtype": getattr(torch, numbers), "use_safetensors": True}
         if kind == "hhem":
             # The repository's own class fails in transformers 5; its weights are T5's with "t5." before their names.
             base = str(tf.PreTrainedConfig.get_config_dict(located)[0].get("foundation") or FOUNDATION)

@@ -73,16 +73,11 @@ class Embedder:
         device: str | None = None,
         dtype: Literal["auto", "float32", "bfloat16"] = "auto",
     ) -> None:
-        if dtype not in ("auto", "float32", "bfloat16"):
-            raise ValueError(f"dtype: expected 'auto', 'float32' or 'bfloat16', got {dtype!r}")
         import torch
 
         folder = Path(locate("packaged:minilm" if model is None else model))
         self.name = PACKAGED_NAME if model is None else model
-        self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        if dtype == "auto":
-            dtype = "bfloat16" if self.device.startswith("cuda") or cpu_has_bfloat16() else "float32"
-        self.dtype = dtype
+        self.device, self.dtype = placed(device, dtype)
         self._folder = folder if folder.is_dir() else None
         self._model = _load(str(self._folder or self.name), self.device, local=self._folder is not None)
         self._transformer, *rest = list(self._model)
@@ -98,7 +93,7 @@ class Embedder:
         # Vectors are scaled to length 1 here, as the last step, so that chunks can be averaged before it.
         self._pooling = [module for module in rest if type(module).__name__ != "Normalize"]
         self._model.eval().float()
-        self._transformer.to(getattr(torch, dtype))
+        self._transformer.to(getattr(torch, self.dtype))
         bare = tokenizer("a", add_special_tokens=False, verbose=False)["input_ids"]
         full = tokenizer("a", verbose=False)["input_ids"]
         start = next(i for i in range(len(full)) if full[i : i + len(bare)] == bare)
@@ -175,6 +170,21 @@ class Embedder:
             features = module(features)
         sentences: Tensor = features["sentence_embedding"].float().cpu()
         return sentences
+
+
+def placed(device: str | None, dtype: str) -> tuple[str, str]:
+    """Where and in which numbers a model computes: None is cuda where there is one, else the CPU; "auto" is bfloat16
+    where the hardware has it, else float32. ValueError: another type than these.
+    """
+    import torch
+
+    if dtype not in ("auto", "float32", "bfloat16"):
+        raise ValueError(f"dtype: expected 'auto', 'float32' or 'bfloat16', got {dtype!r}")
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if dtype == "auto":
+        has = device.startswith("cuda") or (device.startswith("cpu") and cpu_has_bfloat16())
+        dtype = "bfloat16" if has else "float32"
+    return device, dtype
 
 
 def cpu_has_bfloat16() -> bool:

@@ -67,8 +67,7 @@ def explain(error: Exception, model: str, base_url: str) -> Failure:
 
     if isinstance(error, openai.APITimeoutError):
         return Failure(
-            f"{base_url} did not answer in time; ask less at once (concurrency), or shorter answers",
-            retried=True,
+            f"{base_url} did not answer in time; ask less at once (concurrency), or shorter answers", retried=True
         )
     if isinstance(error, openai.APIConnectionError) or _of_transport(error):
         cause = error.__cause__ if isinstance(error, openai.APIConnectionError) else error

@@ -40,7 +40,7 @@ from transformers.masking_utils import sdpa_mask
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from engines.checkpoint import checkpoint_identity, locate, not_partitioned, own_code, prompt_ids
-from engines.embedding import batches, cpu_has_bfloat16
+from engines.embedding import batches, placed
 from engines.types import Chat, ChatResult, EngineError, OnResult, Sample, Sampling, Token, chat_seed, check_chats
 from engines.usage import METER
 
@@ -184,16 +184,13 @@ class TransformersEngine:
         self, model: str, *, device: str | None = None, dtype: Dtype = "auto", batch_tokens: int | None = None,
         trust_remote_code: bool = False,
     ) -> None:  # fmt: skip
-        if dtype not in ("auto", "float32", "bfloat16"):
-            raise ValueError(f"transformers engine: dtype must be auto, float32 or bfloat16, got {dtype!r}")
         if batch_tokens is not None and batch_tokens < 1:
             raise ValueError(f"transformers engine: batch_tokens must be at least 1, got {batch_tokens}")
         self.name = f"transformers:{model}"
         where = locate(model)
-        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        place, numbers = placed(device, dtype)
+        self.device, self.dtype = torch.device(place), getattr(torch, numbers)
         cuda = self.device.type == "cuda"
-        half = dtype == "bfloat16" or (dtype == "auto" and (cuda or cpu_has_bfloat16()))
-        self.dtype = torch.bfloat16 if half else torch.float32
         self.batch_tokens = batch_tokens or (32_768 if cuda else 16_384)
         with own_code(model):
             self.tokenizer: Any = AutoTokenizer.from_pretrained(where, trust_remote_code=trust_remote_code)

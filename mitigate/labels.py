@@ -25,6 +25,7 @@ from annotators.evaluation.metrics import GOLD_LABELS
 from annotators.evaluation.splits import FOLD_NAMES, GROUP_FIELDS, N_FOLDS, fold_of, group_rows
 from annotators.evaluation.splits import plain as folded
 from annotators.records import LABELS
+from annotators.text.language import stated
 from mitigate.io import Check, Line, Problem, Record, check_annotation_input, check_texts, read_lines, set_aside, shown
 
 FOLDERS = ("sentences", "binary", "spans")
@@ -251,7 +252,7 @@ def read_answers(paths: Sequence[Path]) -> tuple[list[JudgedAnswer], int]:
 
 def _names(record: Record, path: Path) -> tuple[str, str]:
     source = record.get("source") or path.name.split(".")[0]
-    return str(source), str(record.get("language") or record.get("lang") or "unknown")
+    return str(source), stated(record) or "unknown"
 
 
 def _id(record: Record) -> str | None:

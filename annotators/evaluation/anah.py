@@ -129,7 +129,7 @@ def load_rows(sources: Sequence[str]) -> list[dict[str, Any]]:
     try:
         from datasets import load_dataset
     except ImportError as error:
-        raise ImportError("reading data sets needs `datasets`: pip install 'hallucination-toolkit[trl]'") from error
+        raise ImportError("reading data sets needs `datasets`: pip install 'hallucination-toolkit[data]'") from error
     rows: list[dict[str, Any]] = []
     for source in sources:
         path = Path(source).expanduser()
@@ -300,7 +300,9 @@ def edits_of(sentence: str, corrected: str) -> list[tuple[str, str]]:
             b, d = b + 1, d + 1
         edits.append(("".join(old[a:b]), "".join(new[c:d])))
         done = b
-    return [(source, target) for source, target in edits if source]
+    edits = [(source, target) for source, target in edits if source]
+    # In a few words there may be no place left that is one.
+    return edits if apply_edits(sentence, edits) == corrected or not sentence else [(sentence, corrected)]
 
 
 def gold_edits(row: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -26,6 +26,7 @@ from annotators.evaluation.metrics import (
 )
 from annotators.evaluation.texts import text_figures
 from annotators.records import HALLUCINATED, JUDGED, SentenceAnnotation
+from annotators.text.language import stated
 
 SHOWN_TO_ANNOTATOR = ("id", "question", "reference", "answer", "sentence", "start", "lang", "language", "name",
                       "topic")  # fmt: skip
@@ -64,7 +65,7 @@ def labelled(
     places = list(zip(files, names, strict=True))
     two_way = {place for place, row in zip(places, rows, strict=True) if row["label"] == UNSUPPORTED}
     return [
-        LabelledSentence(row, name, row.get("language") or row.get("lang") or "unknown", (file, name) in two_way, group)
+        LabelledSentence(row, name, stated(row) or "unknown", (file, name) in two_way, group)
         for row, (file, name), group in zip(rows, places, groups, strict=True)
     ]
 

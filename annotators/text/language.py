@@ -67,9 +67,15 @@ def _latin_language(text: str) -> str:
 
 def declared_or_found(declared: str | None, text: str) -> str:
     """The code of a declared language without its region ("zh-CN" is "zh"); the text's own where none is declared."""
-    return declared.lower().replace("_", "-").split("-")[0] if declared else language_of(text)
+    return stated({"language": declared}) or language_of(text)
+
+
+def stated(row: Mapping[str, Any]) -> str | None:
+    """The code of the language that a row declares as ``language`` or ``lang``, without region; None for none."""
+    declared = row.get("language") or row.get("lang")
+    return str(declared).lower().replace("_", "-").split("-")[0] if declared else None
 
 
 def language_of_row(row: Mapping[str, Any]) -> str:
     """ "zh" or "en": in which of the two a labelled row is, by what it declares."""
-    return "zh" if (row.get("language") or row.get("lang") or "en").startswith("zh") else "en"
+    return "zh" if stated(row) == "zh" else "en"

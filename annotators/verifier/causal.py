@@ -36,7 +36,7 @@ from annotators.retrieval import index_references, select
 from annotators.text.language import declared_or_found
 from annotators.verifier.data import TARGET, UNSUPPORTED
 from engines.checkpoint import locate
-from engines.embedding import batches, cpu_has_bfloat16, tokenize
+from engines.embedding import batches, placed, tokenize
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -79,16 +79,12 @@ class CausalAnnotator(Annotator):
         """
         import torch
 
-        if dtype not in ("auto", "float32", "bfloat16"):
-            raise ValueError(f"dtype: expected 'auto', 'float32' or 'bfloat16', got {dtype!r}")
-        where = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        has_half = where.startswith("cuda") or (where == "cpu" and cpu_has_bfloat16())
-        half = dtype == "bfloat16" or (dtype == "auto" and has_half)
+        where, numbers = placed(device, dtype)
         wanted = "a folder or hub id of a token or sequence classifier (config.json names its architecture)"
         folder = folder_of(name, wanted, _is_classifier)
         settings = folder / "annotator.json"
         saved = read_saved(settings, Saved) if settings.is_file() else Saved()  # a checkpoint of another maker
-        model: Any = load_classifier(str(folder), dtype=torch.bfloat16 if half else torch.float32)
+        model: Any = load_classifier(str(folder), dtype=getattr(torch, numbers))
         made = cls(model.to(where), load_tokenizer(str(folder)), name=name, **saved.model_dump())
         return made.calibrated_by(folder)
 

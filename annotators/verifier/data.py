@@ -16,6 +16,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from annotators.evaluation.splits import assign_folds, plain
 from annotators.records import LABELS
 from annotators.retrieval import Tokenize, index_references, select
@@ -57,6 +59,9 @@ class Example:
     taught: tuple[float, ...] | None = None
 
 
+_EXAMPLE = TypeAdapter(Example)
+
+
 def read_rows(data: Path) -> list[dict[str, Any]]:
     """All labelled sentences below ``data`` with their fold; folds are computed over every file at once."""
     rows = []
@@ -77,13 +82,7 @@ def write_examples(examples: Sequence[Example], path: Path) -> None:
 
 def read_examples(path: Path) -> list[Example]:
     """Read what ``write_examples`` wrote."""
-    out = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        fields = json.loads(line)
-        spans = None if fields["spans"] is None else tuple((a, b) for a, b in fields["spans"])
-        taught = fields.get("taught") and tuple(fields["taught"])
-        out.append(Example(**{**fields, "passages": tuple(fields["passages"]), "spans": spans, "taught": taught}))
-    return out
+    return [_EXAMPLE.validate_json(line) for line in path.read_bytes().splitlines()]
 
 
 # --- stage 0: pairs of evidence and claim --------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from torch import nn
 
 from annotators.text.words import holding, words_of
 from engines.checkpoint import content_identity, locate, quiet_loading
-from engines.embedding import batches, cpu_has_bfloat16, tokenize
+from engines.embedding import batches, placed, tokenize
 
 QUESTION, SENTENCE, EVIDENCE = range(3)
 N_STATES = 7
@@ -204,8 +204,8 @@ class Verifier:
     ``layers`` takes the first so many layers of the base, None all; with ``lora`` its matrices stay as they are but for
     a change of that rank (LoRA), so that what is stored of a large base is small. ``weights`` are what ``packed()``
     returned, ready to judge; None is an untrained network, whose trained parts are in float32. ``device`` None takes
-    cuda where there is one; ``dtype`` "auto" is bfloat16 where the hardware has it. ValueError where the base has fewer
-    layers; WeightsError where the weights are of another base.
+    cuda where there is one; ``dtype`` "auto" is bfloat16 where the hardware has it. ValueError for another type, and
+    where the base has fewer layers; WeightsError where the weights are of another base.
     """
 
     def __init__(
@@ -223,10 +223,7 @@ class Verifier:
         self.base = base
         self.layers = layers
         self.lora = lora
-        self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        if dtype == "auto":
-            dtype = "bfloat16" if self.device.startswith("cuda") or cpu_has_bfloat16() else "float32"
-        self.dtype = dtype
+        self.device, self.dtype = placed(device, dtype)
         folder = locate(base)
         self._folder = folder
         self._stored: dict[str, torch.Tensor] | None = None  # as they were given: an adapter is merged in
@@ -244,7 +241,7 @@ class Verifier:
         with quiet_loading():
             model = AutoModel.from_pretrained(
                 folder, config=config, use_safetensors=True, attn_implementation=attention,
-                dtype=torch.float32 if lora is None else getattr(torch, dtype),
+                dtype=torch.float32 if lora is None else getattr(torch, self.dtype),
             )  # fmt: skip
         targets: list[str] = []
         if lora is not None:
@@ -264,7 +261,7 @@ class Verifier:
         if weights is not None:
             self._stored = weights
             self._take(weights, targets)
-            self.network.to(getattr(torch, dtype))
+            self.network.to(getattr(torch, self.dtype))
         self.network.eval().to(self.device)
         self.limit = min(int(getattr(config, "max_position_embeddings", MAX_TOKENS)), MAX_TOKENS)
         t = self.tokenizer

@@ -34,6 +34,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, log_softmax, l
 from annotators.base import Sentence
 from annotators.evaluation.splits import FOLD_NAMES, group_rows
 from annotators.operating import equal_weights, fit_calibration
+from annotators.text.language import stated
 from annotators.text.normalise import clean_text
 from annotators.verifier.annotator import EVIDENCE_TOKENS, DiscriminativeAnnotator, stored, unjudgeable
 from annotators.verifier.data import (
@@ -149,7 +150,7 @@ def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
         labels = kept(
             work / "labels.jsonl", lambda: labelled_examples(train, verifier.tokenize, settings.evidence_tokens)
         )
-        english = [row for row in train if language(row) == "en"]  # which the rules of editing are for
+        english = [row for row in train if stated(row) == "en"]  # which the rules of editing are for
         edits = kept(work / "edits.jsonl", lambda: edited_examples(english, settings, verifier))
         mixed = mixture(labels, edits, learned, settings)
         train_stage(
@@ -231,7 +232,7 @@ def further_examples(
     verifier, budget = pupil, settings.evidence_tokens
     if teacher is not None:
         verifier, budget = teacher.verifier, teacher.evidence_tokens
-    english = [row for row in rows if language(row) == "en"]
+    english = [row for row in rows if stated(row) == "en"]
     pool = [
         *labelled_examples(rows, verifier.tokenize, budget),
         *edited_examples(english, replace(settings, edited=settings.further_edits), verifier),
@@ -267,16 +268,11 @@ def watched(example: Example) -> bool:
     return int(hashlib.sha256(example.case.encode()).hexdigest(), 16) % 40 == 0
 
 
-def language(row: Row) -> str | None:
-    """The code of a row's language, where it is stated."""
-    return row.get("lang") or row.get("language")
-
-
 def usable(row: Row, settings: Settings) -> bool:
     """Whether a row is of a named source, in one of the languages, and can be judged."""
-    if row["source"] not in settings.sources or language(row) not in (settings.languages or (language(row),)):
+    if row["source"] not in settings.sources or stated(row) not in (settings.languages or (stated(row),)):
         return False
-    return unjudgeable(clean_text(row["sentence"]), row["reference"] or "", settings.languages, language(row)) is None
+    return unjudgeable(clean_text(row["sentence"]), row["reference"] or "", settings.languages, stated(row)) is None
 
 
 def edited_examples(rows: Sequence[Row], settings: Settings, verifier: Verifier) -> list[Example]:
@@ -290,7 +286,7 @@ def edited_examples(rows: Sequence[Row], settings: Settings, verifier: Verifier)
             sentences = sentences_of(row["reference"])[:MAX_PASSAGES]
             documents[row["reference"]] = sentences, clean_text(row["question"] or ""), row["source"]
     for path in sorted((settings.data / "documents").glob("*.jsonl")):
-        for line in path.read_text(encoding="utf-8").splitlines():
+        for line in path.read_bytes().splitlines():  # no other signs end a line of JSON Lines
             text = json.loads(line)["text"]
             documents[text] = sentences_of(text.replace("\n", " ")), "", path.stem
     prose = [s for sentences, _, _ in documents.values() for s in sentences if proper(s)]

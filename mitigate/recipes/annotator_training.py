@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from annotators.text.language import stated
 from mitigate.io import UsageError
 from mitigate.recipes.config import Section
 from mitigate.recipes.folder import RunFolder
@@ -34,7 +35,7 @@ class Data(Section):
 
 def language_of(row: Mapping[str, Any]) -> str:
     """The language that a labelled sentence states; English where it states none."""
-    return str(row.get("language") or row.get("lang") or "en")
+    return stated(row) or "en"
 
 
 def load_sentences(data: Data) -> tuple[Rows, bool]:

@@ -354,7 +354,7 @@ def test_identity_changes_with_checkpoint_and_precision(tmp_path):
 
 @pytest.mark.parametrize(("has", "dtype"), [(True, "bfloat16"), (False, "float32")])
 def test_cpu_computes_in_bfloat16_where_it_can(folder, monkeypatch, has, dtype):
-    monkeypatch.setattr("engines.transformers_engine.cpu_has_bfloat16", lambda: has)
+    monkeypatch.setattr("engines.embedding.cpu_has_bfloat16", lambda: has)
     engine = TransformersEngine(str(folder), device="cpu")
     assert engine.identity["dtype"] == dtype == str(engine.model.dtype).removeprefix("torch.")
 
@@ -362,7 +362,7 @@ def test_cpu_computes_in_bfloat16_where_it_can(folder, monkeypatch, has, dtype):
 def test_unsupported_options_are_named(folder, tmp_path, engine):
     with pytest.raises(ValueError, match="no JSON schemas"):
         engine.chat(CHATS, Sampling(json_schema={"type": "object"}))
-    with pytest.raises(ValueError, match="dtype must be"):
+    with pytest.raises(ValueError, match="dtype: expected"):
         load_engine(f"transformers:{folder}", dtype="int3")
     with pytest.raises(ValueError, match="batch_tokens must be"):
         load_engine(f"transformers:{folder}", batch_tokens=0)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from annotators.evaluation.anah import (
@@ -213,10 +213,11 @@ def test_too_little_to_split() -> None:
         split_rows(rows, share=0.7)
 
 
-@given(st.lists(st.sampled_from("it was not in the 1871 1934 , . Orm 石 桥".split()), max_size=9),
+@given(st.lists(st.sampled_from("it was not in the 1871 1934 , . Orm 石 桥".split()), min_size=1, max_size=9),
        st.lists(st.sampled_from("it was not in the 1871 1934 , . Orm 石 桥".split()), max_size=9))  # fmt: skip
+@example(["1871"], [",", "it", "it", "1871", "Orm"])
 def test_edits_always_lead_to_the_correction(before: list[str], after: list[str]) -> None:
-    old, new = " ".join(["A", *before, "end"]), " ".join(["A", *after, "end"])
+    old, new = " ".join(before), " ".join(after)
     edits = edits_of(old, new)
     assert apply_edits(old, edits) == new
     assert all(source and source in old for source, _ in edits)

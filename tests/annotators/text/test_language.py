@@ -2,7 +2,7 @@
 
 import pytest
 
-from annotators.text.language import language_of
+from annotators.text.language import language_of, language_of_row, stated
 
 
 @pytest.mark.parametrize(("text", "language"), [
@@ -22,3 +22,9 @@ from annotators.text.language import language_of
 ])  # fmt: skip
 def test_language(text: str, language: str) -> None:
     assert language_of(text) == language
+
+
+def test_stated_language_has_no_region() -> None:
+    rows = [{"lang": "ZH"}, {"language": "zh_TW", "lang": "en"}, {"language": None, "lang": "en-US"}, {}]
+    assert [stated(row) for row in rows] == ["zh", "zh", "en", None]
+    assert [language_of_row(row) for row in rows] == ["zh", "zh", "en", "en"]

@@ -98,7 +98,7 @@ def test_cpu_judges_in_bfloat16_where_it_can(
     has: bool, dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     annotator().save_pretrained(tmp_path)
-    monkeypatch.setattr(causal, "cpu_has_bfloat16", lambda: has)
+    monkeypatch.setattr("engines.embedding.cpu_has_bfloat16", lambda: has)
     judge = load_annotator(str(tmp_path), device="cpu")
     assert judge.model.dtype == dtype
     assert judge.annotate(**RECORD).coverage == 1

@@ -141,6 +141,8 @@ def test_a_base_is_cut_to_its_first_layers(tmp_path: Path) -> None:
     for layers in (0, 3):  # transformers would make a third one, of random weights
         with pytest.raises(ValueError, match=f"layers: expected 1 to 2, which {folder} has, got {layers}"):
             model.Verifier(folder, layers=layers)
+    with pytest.raises(ValueError, match="dtype: expected 'auto', 'float32' or 'bfloat16', got 'half'"):
+        model.Verifier(folder, dtype="half")  # type: ignore[arg-type]
 
 
 def test_base_identity_is_of_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

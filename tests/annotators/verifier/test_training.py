@@ -198,6 +198,12 @@ def test_any_language_is_learned_and_english_edited(base: str, tmp_path: Path, m
         train_annotator(Settings(tmp_path / "data", ("made",), ("fever",), base=base, languages=("zh",)), tmp_path)
 
 
+def test_rows_are_learned_whatever_their_region() -> None:
+    row = {"source": "wice", "sentence": "It opened in 1931.", "reference": "The bridge opened in 1931."}
+    kinds = [{"lang": "en-US"}, {"language": "EN"}, {"lang": "de"}, {}]
+    assert [training.usable({**row, **kind}, Settings(Path())) for kind in kinds] == [True, True, False, False]
+
+
 def test_a_run_writes_an_annotator_and_goes_on(tmp_path: Path) -> None:
     base = save_tiny_bert(tmp_path / "base", 16)
     write_data(tmp_path / "data")
