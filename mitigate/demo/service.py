@@ -9,7 +9,7 @@ every BEAT seconds (None is yielded), so that a visitor who presses Stop is hear
 from __future__ import annotations
 
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext, suppress
@@ -19,22 +19,15 @@ from typing import Any, TypeVar
 
 from annotators import load_annotator
 from annotators.base import Annotator
-from annotators.operating import OperatingPoint
-from annotators.records import (
-    HALLUCINATED,
-    MOST_FAILED,
-    Annotation,
-    SentenceAnnotation,
-    coverage,
-    failed_share,
-    hallucination_rate,
-)
+from annotators.operating import Calibration, OperatingPoint
+from annotators.records import Annotation, SentenceAnnotation
 from annotators.retrieval import Tokenize
 from annotators.text.sentences import split_sentences
 from engines import Engine, load_engine
 from engines.checkpoint import locate
 from engines.embedding import tokenize
 from mitigate.demo.limits import Limits, Refusal, detail
+from mitigate.io import ADDED
 
 KEPT = 2  # annotators in memory; the one that was used longest ago goes first
 BEAT = 0.3  # seconds
@@ -134,22 +127,15 @@ def at_thresholds(record: dict[str, Any], limits: tuple[float, float] | None) ->
     """
     if limits is None or not any(s["scores"] for s in record["sentences"]):
         return record
-    flag_at, support_at = limits
-    point = OperatingPoint("chosen", flag_at, support_at, (record["operating_point"] or {}).get("expected_rate", 0.5))
-    decided = []
-    for s in record["sentences"]:
-        if s["scores"] and s["label"] != "no_fact":
-            share = s["scores"]["supported"] / max(1 - s["scores"]["no_fact"], 1e-9)
-            wrong = max(("contradictory", "unverifiable"), key=s["scores"].get)
-            label = wrong if 1 - share >= flag_at else "supported" if share >= support_at else None
-            s = {**s, "label": label, "status": "checked" if label else "unsure"}
-            s |= {} if label in HALLUCINATED else {"correction": [], "spans": []}
-        decided.append(s)
-    labels = [s["label"] for s in decided]
-    failed = failed_share(Counter(s["status"] for s in decided)) > MOST_FAILED
-    rate = None if failed else hallucination_rate(labels)
-    rates = {"hallucination_rate": rate, "coverage": coverage(labels)}
-    return {**record, "sentences": decided, **rates, "operating_point": point.to_dict()}
+    rate = (record["operating_point"] or {}).get("expected_rate", 0.5)
+    as_they_are = Calibration("", 1.0, 0.0, OperatingPoint("chosen", *limits, rate, rate))
+    known = [  # an unsure sentence is judged as well
+        SentenceAnnotation.from_dict({**s, "label": s["label"] or (s["scores"] and "supported")})
+        for s in record["sentences"]
+    ]
+    rest = {key: value for key, value in record.items() if key not in ADDED}
+    decided = tuple(as_they_are.apply(known))
+    return Annotation(rest, decided, record["annotator"], as_they_are.point.to_dict()).to_dict()
 
 
 def on_server(model: Annotator | Engine) -> bool:
