@@ -14,7 +14,7 @@ import argparse
 from annotators.records import LABELS
 from mitigate.cli.options import Subparsers, add_command, check_files, print_json
 from mitigate.io import REJECTED, Problem, Record, check_texts, counted, read_whole, rejected_path, shown, write_lines
-from mitigate.rl.preferences import build_pairs
+from mitigate.rl.preferences import build_pairs, is_judged
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -38,18 +38,12 @@ def check_annotated(record: Record) -> list[Problem]:
     if not isinstance(sentences, list):
         return [*problems, Problem.of(record, "sentences", "the list that `mitigate annotate` writes")]
     size = len(record["answer"]) if isinstance(record.get("answer"), str) else 0
-    for i, sentence in enumerate(sentences):
-        known = sentence if isinstance(sentence, dict) else {}
-        start, end = known.get("start"), known.get("end")
-        if not (type(start) is int and type(end) is int and 0 <= start < end <= size):
-            problems.append(
-                Problem(f"sentences[{i}]", shown(sentence), f"start and end inside the answer ({size} characters)")
-            )
-        elif "label" not in known or known["label"] not in (None, *LABELS):
-            problems.append(
-                Problem(f"sentences[{i}].label", shown(known.get("label")), "null or one of the four labels")
-            )
-    return problems
+    expected = f"start and end inside the answer ({size} characters), label null or one of the four"
+    return problems + [
+        Problem(f"sentences[{i}]", shown(sentence), expected)
+        for i, sentence in enumerate(sentences)
+        if not is_judged(sentence, size, LABELS)
+    ]
 
 
 def run(args: argparse.Namespace) -> int:

@@ -24,6 +24,7 @@ from pydantic import Field
 
 from engines.types import check_chats
 from fewl.core import Aggregation, Divergence
+from fewl.ranking import pick_answers
 from fewl.records import read_record
 from fewl.score import FewlOptions, check_options, score_records
 from fewl.similarity import Encode, Similarity
@@ -274,10 +275,4 @@ def picks(
     if by == "baseline":
         options = FewlOptions(divergence=scoring.divergence, references=f"single:{baseline}", penalty=False)
     scored, _ = score_records(records, similarity=similarity, encode=encode, options=options)
-    return [best_scored(record["answers"]) for record in scored]
-
-
-def best_scored(answers: Sequence[Mapping[str, Any]]) -> int | None:
-    """The first answer with the highest score, None where none has one."""
-    scores = [(-answer["score"], i) for i, answer in enumerate(answers) if answer["score"] is not None]
-    return min(scores)[1] if scores else None
+    return [row["index"] for row in pick_answers(scored)]

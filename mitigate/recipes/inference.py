@@ -26,13 +26,14 @@ from annotators.evaluation.metrics import Statistic, paired_difference
 from annotators.text.words import stem_set, words_of
 from engines.types import Engine, EngineError, Sampling, check_asked
 from fewl.expertise import reference_answers
+from fewl.ranking import pick_answers
 from fewl.score import check_options, score_records
 from mitigate.inference.correct import best_of, correct, with_engine
 from mitigate.io import Record, UsageError, usage
 from mitigate.models import EngineName, at_once, failures, open_annotator, open_engine
 from mitigate.recipes import runner
 from mitigate.recipes.config import Recipe
-from mitigate.recipes.data import Scoring, best_scored, check_question, read_good
+from mitigate.recipes.data import Scoring, check_question, read_good
 from mitigate.recipes.folder import RunFolder
 from mitigate.report.html import write_page, write_run_page
 from mitigate.report.totals import Totals, percent
@@ -232,7 +233,7 @@ def _by_fewl(options: Options, engines: Engines, rows: Rows, candidates: Texts) 
     _, encode, similarity = options.scoring.load(questions)
     how: Any = {"similarity": similarity, "encode": encode, "options": options.scoring.options()}
     scored, _ = score_records(list(records.values()), **how)
-    best = {q: best_scored(record["answers"]) for q, record in zip(records, scored, strict=True)}
+    best = {q: row["index"] for q, row in zip(records, pick_answers(scored), strict=True)}
     return [best.get(q) for q in range(len(rows))]
 
 

@@ -92,7 +92,7 @@ def sentences_of(pair: Mapping[str, Any], side: str, answer: str) -> list[dict[s
     a label that is none.
     """
     if (known := pair.get(f"{side}_sentences")) is not None:
-        if not isinstance(known, list) or not all(_is_judged(one, len(answer)) for one in known):
+        if not isinstance(known, list) or not all(is_judged(one, len(answer), (*LABELS, UNSUPPORTED)) for one in known):
             raise ValueError(
                 f"{side}_sentences: expected a list of {{start, end, label}} with 0 <= start < end <= {len(answer)} "
                 f"and a label of {', '.join((*LABELS, UNSUPPORTED))} or null, got {str(known)[:200]}"
@@ -119,9 +119,10 @@ def sentences_of(pair: Mapping[str, Any], side: str, answer: str) -> list[dict[s
     return [{"start": a, "end": b, "label": labels.get(label)} for (a, b), label in found]
 
 
-def _is_judged(one: object, length: int) -> bool:
+def is_judged(one: object, length: int, labels: Sequence[str]) -> bool:
+    """Whether a sentence has start and end inside an answer of that length, and one of the labels, or null."""
     if not isinstance(one, Mapping):
         return False
     start, end, label = one.get("start"), one.get("end"), one.get("label")
-    within = isinstance(start, int) and isinstance(end, int) and 0 <= start < end <= length
-    return within and "label" in one and label in (*LABELS, UNSUPPORTED, None)
+    within = type(start) is type(end) is int and 0 <= start < end <= length
+    return within and "label" in one and label in (*labels, None)

@@ -9,7 +9,7 @@ import yaml
 from fewl.similarity import cosine
 from mitigate.cli.main import main
 from mitigate.icl import EXAMPLES, SAME, Example, candidate_pool, chat, demonstrations, normalised
-from mitigate.recipes.data import Scoring, best_scored, picks
+from mitigate.recipes.data import Scoring, picks
 from tests.helpers.engines_server import completion, error, serving
 from tests.helpers.jsonl import read_rows, write_rows
 
@@ -41,7 +41,6 @@ def test_picks_and_the_pool_of_differing_ones():
     assert picks(RECORDS, "fewl", **how) == [1, 0, 0, None]
     assert picks(RECORDS, "baseline", **how) == [0, 1, 0, None]
     assert picks(RECORDS, "labels", **how) == [1, 0, 0, None]
-    assert best_scored([{"score": None}, {"score": 1.0}, {"score": 1.0}]) == 1
     pool = candidate_pool(RECORDS, [1, 0, 0, None], [0, 1, 0, 0])
     assert pool == [Example("0", "Is it red?", "red", "gold"), Example("1", "Is it red and blue?", "blue", "lime")]
     same = [record(0, "q", [("Red.", True), ("red", True)])]
