@@ -6,9 +6,9 @@ request (refused connection, wrong key, unknown model) stops the batch: it is ra
 answered yet, otherwise what was answered is returned and the rest is marked failed.
 
 Thin servers accept ``n``, ``logprobs`` and ``response_format`` and do nothing about them. What came back is
-checked, missing samples are asked for one by one, and what was ignored is logged once and named in
-``ChatResult.ignored``. A server may also add sampling defaults of its checkpoint (top_k, repetition penalty):
-start vLLM with ``--generation-config vllm`` to have only the options sent from here.
+checked, missing samples are asked for one by one, and what was ignored is logged once. A server may also add
+sampling defaults of its checkpoint (top_k, repetition penalty): start vLLM with ``--generation-config vllm`` to have
+only the options sent from here.
 """
 
 from __future__ import annotations
@@ -266,15 +266,12 @@ class OpenAIEngine:
             elif wanted == 1 or not reply.rejected:  # a server may also reject n > 1: then one by one
                 return ChatResult(error=reply.reason), reply
         have = len(replies[0].samples) if replies else 0
-        ignored = {name for reply in replies for name in reply.ignored}
         if have < wanted:
             self._note("n", f"asked for {wanted} samples, got {have}; the missing ones are asked one by one")
-            ignored.add("n")
             more = [self._request(client, slots, chat, sampling, 1, place) for place in range(have, wanted)]
             for reply in await asyncio.gather(*more):
                 if isinstance(reply, ChatResult):
                     replies.append(reply)
-                    ignored |= set(reply.ignored)
                 else:
                     failure = failure or reply
         samples = tuple(sample for reply in replies for sample in reply.samples)[:wanted]
@@ -291,7 +288,6 @@ class OpenAIEngine:
             prompt_tokens=replies[0].prompt_tokens if replies else None,
             completion_tokens=sum(c or 0 for c in counts) if counts and None not in counts else None,
             error=None if failure is None else failure.reason,
-            ignored=tuple(sorted(ignored)),
         )
         return result, failure
 
@@ -346,12 +342,7 @@ class OpenAIEngine:
         if not isinstance(reply, self._openai.types.chat.ChatCompletion):
             return Failure(f"{self.base_url} did not answer with a chat completion but with {reply!r:.80}")
         choices, samples = getattr(reply, "choices", None), []
-        wanted = {
-            "temperature": sampling.temperature != 1,
-            "top_p": sampling.top_p != 1,
-            "seed": sampling.seed is not None,
-        }
-        ignored = {name for name, asked in wanted.items() if asked and name in self._refused}
+        lost = "was asked for and did not come back"
         if not isinstance(choices, list) or not choices:
             return Failure(f"{self.base_url} sent a reply without choices: {reply.to_json(indent=None):.200}")
         for choice in sorted(choices, key=lambda choice: getattr(choice, "index", None) or 0):
@@ -364,19 +355,19 @@ class OpenAIEngine:
             cuts = [at for stop in sampling.stop if (at := text.find(stop)) >= 0]
             if cuts:
                 text, reason = text[: min(cuts)], "stop"
-                ignored.add("stop")
+                self._note("stop", lost)
             if sampling.choices and text not in sampling.choices:
-                ignored.add("choices")
+                self._note("choices", lost)
             if sampling.json_schema is not None and reason != "length":  # what was cut off cannot be whole JSON
                 try:
                     json.loads(text)
                 except ValueError:
-                    ignored.add("json_schema")
+                    self._note("json_schema", lost)
             tokens = None
             if sampling.logprobs:
                 given = getattr(getattr(choice, "logprobs", None), "content", None)
                 if given is None:
-                    ignored.add("logprobs")
+                    self._note("logprobs", lost)
                 else:
                     tops = [getattr(token, "top_logprobs", None) or () for token in given]
                     tokens = tuple(
@@ -384,10 +375,8 @@ class OpenAIEngine:
                         for token, top in zip(given, tops, strict=True)
                     )
             samples.append(Sample(text, reason, tokens))
-        for name in sorted(ignored):
-            self._note(name, "was asked for and did not come back")
         prompt, written = _tokens(getattr(reply, "usage", None))
-        return ChatResult(tuple(samples), prompt, written, ignored=tuple(sorted(ignored)))
+        return ChatResult(tuple(samples), prompt, written)
 
     def _note(self, name: str, what: str) -> None:
         if name not in self._ignored:

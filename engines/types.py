@@ -115,7 +115,6 @@ class ChatResult:
     prompt_tokens: int | None = None  # None where the engine does not say
     completion_tokens: int | None = None  # generated tokens, summed over the samples, or None
     error: str | None = None  # why this chat has no (or not every) answer
-    ignored: tuple[str, ...] = ()  # options asked for and not done, such as "n", "logprobs", "temperature" or "choices"
 
     @property
     def text(self) -> str | None:
@@ -138,7 +137,7 @@ class ChatResult:
             logprobs = sample["logprobs"]
             tokens = None if logprobs is None else tuple(map(Token.from_dict, logprobs))
             samples.append(Sample(sample["text"], sample["finish_reason"], tokens))
-        return cls(**{**row, "samples": tuple(samples), "ignored": tuple(row["ignored"])})
+        return cls(tuple(samples), row["prompt_tokens"], row["completion_tokens"], row["error"])
 
 
 NOT_ASKED = "not asked: "

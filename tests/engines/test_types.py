@@ -54,7 +54,7 @@ def test_seeds_by_hand_and_results_as_dictionaries():
     assert chat_seed(7, chat, 3) == (chat_seed(7, chat) + 3) % 2**31
     assert chat_seed(7, [dict(reversed(chat[0].items()))]) == chat_seed(7, chat)
     assert len({chat_seed(seed, [{"role": "user", "content": c}]) for seed in (0, 1) for c in "ab"}) == 4
-    result = ChatResult((Sample("a", "stop", (Token("a", -0.5),)), Sample("b")), 3, 2, error="late", ignored=("n",))
+    result = ChatResult((Sample("a", "stop", (Token("a", -0.5),)), Sample("b")), 3, 2, error="late")
     assert ChatResult.from_dict(result.to_dict()) == result
     assert (result.text, result.texts) == ("a", ("a", "b"))
     assert ChatResult(error="x").text is None
