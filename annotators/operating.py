@@ -14,10 +14,11 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from annotators.evaluation.metrics import (
     Floats,
@@ -32,6 +33,8 @@ from annotators.evaluation.metrics import (
 from annotators.records import HALLUCINATED, LABELS, SentenceAnnotation
 
 Bools = NDArray[np.bool_]
+Rate = Annotated[float, Field(gt=0, lt=1)]
+_AS_SAVED = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 VERSION = 2
 FILE = "operating.json"  # in an annotator's folder: the operating point that it comes with
 CLIP = 1e-6  # shares are kept this far from 0 and 1, where log-odds are infinite
@@ -53,11 +56,12 @@ class OperatingPoint:
     (0, 1), and flag_at + support_at ≥ 1.
     """
 
+    __pydantic_config__ = _AS_SAVED
     name: str
-    flag_at: float
-    support_at: float
-    expected_rate: float = EXPECTED_RATE
-    fitted_rate: float = 0.5
+    flag_at: Rate
+    support_at: Rate
+    expected_rate: Rate = EXPECTED_RATE
+    fitted_rate: Rate = 0.5
 
     def at(self, rate: float) -> OperatingPoint:
         """The same verdicts on probabilities at another expected rate; ValueError where it is not in (0, 1)."""
@@ -85,11 +89,12 @@ class Calibration:
     for people.
     """
 
+    __pydantic_config__ = _AS_SAVED
     annotator: str
-    slope: float
+    slope: Annotated[float, Field(gt=0)]
     intercept: float
     point: OperatingPoint
-    report: Mapping[str, Any] = field(default_factory=dict)
+    report: dict[str, Any] = field(default_factory=dict)
 
     @property
     def fingerprint(self) -> str:
@@ -157,19 +162,14 @@ class Calibration:
         if not isinstance(row, dict) or (row.pop("kind", None), row.pop("version", None)) != ("calibration", VERSION):
             raise ValueError(f"{path}: expected a file of `mitigate calibrate` of this version; fit it again")
         try:
-            found = cls(**{**row, "point": OperatingPoint(**row["point"])})
-            point = found.point
-            rates = [point.flag_at, point.support_at, point.expected_rate, point.fitted_rate]
-            numbers = all(type(x) in (int, float) and math.isfinite(x) for x in (found.slope, found.intercept, *rates))
-            texts = isinstance(found.annotator, str) and isinstance(point.name, str) and isinstance(found.report, dict)
-            good = numbers and texts and found.slope > 0 and all(0 < x < 1 for x in rates) and sum(rates[:2]) > 1 - 1e-9
-        except (KeyError, TypeError):
-            good = False
-        if not good:
-            raise ValueError(
-                f"{path}: expected a fingerprint, a slope above 0, an intercept, a report, and a point with a name, "
-                "rates and thresholds in (0, 1), the two thresholds together at least 1; fit it again"
-            )
+            found = TypeAdapter(cls).validate_json(json.dumps(row))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            told = f"expected {where} ({first['msg']}), got {first['input']!r:.60}"
+            raise ValueError(f"{path}: {told}; fit it again") from error
+        if found.point.flag_at + found.point.support_at < 1 - 1e-9:
+            raise ValueError(f"{path}: expected thresholds that are together at least 1; fit it again")
         return found
 
 
