@@ -54,6 +54,8 @@ def main(
         program: What the user typed to get here, for messages.
         annotators: Annotators that the recipes of `run` may use under these names, besides those a string can name.
     """
+    for name, value in (("OMP_WAIT_POLICY", "PASSIVE"), ("GOMP_SPINCOUNT", "0")):  # read when torch is first imported
+        os.environ.setdefault(name, value)  # threads that spin are many times slower where other work runs
     if not sys.stderr.isatty():  # bars of loading and downloading, each step a line of a log
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     words = list(sys.argv[1:] if argv is None else argv)

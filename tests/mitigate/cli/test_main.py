@@ -3,6 +3,7 @@
 import argparse
 import importlib.util
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -156,6 +157,13 @@ def test_costs_of_a_recipe_are_kept_or_refused(tmp_path, capsys):
         recipe.write_text(json.dumps({"task": "inference", **shared, **asked}))
         assert main(["run", str(recipe), "--output", str(out), *costs]) == 1
     assert f"go on with: mitigate run {recipe} --output {out} {' '.join(costs)}\n" in capsys.readouterr().err
+
+
+def test_threads_wait_without_spinning_unless_told(monkeypatch):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
+    assert main(["recipes"]) == 0
+    assert (os.environ["OMP_WAIT_POLICY"], os.environ["GOMP_SPINCOUNT"]) == ("PASSIVE", "7")
 
 
 def test_public_names_are_there_and_listed() -> None:
