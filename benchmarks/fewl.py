@@ -32,11 +32,10 @@ from benchmarks.common import DATA, Row, fewl_rows, line, mean_row, parser, row,
 from benchmarks.common import shown as figure
 from engines.cache import kept_vectors
 from engines.embedding import Embedder
-from fewl.ranking import rank_models
+from fewl.ranking import pick_answers, rank_models
 from fewl.score import FewlOptions, score_records
 from fewl.similarity import Encode, OfPairs, Similarity, both_ways, char_tfidf, cosine, each_once, new_words
 from mitigate.recipes.config import load_recipe
-from mitigate.recipes.data import best_scored
 from mitigate.recipes.fewl import add_truths, as_record, wins
 
 Values = NDArray[np.float64]
@@ -205,7 +204,7 @@ def picked(scored: Sequence[Row]) -> list[Row | None]:
     chosen: list[Row | None] = []
     for record in scored:
         known = [a for a in record["answers"] if a.get("label") is not None]
-        place = best_scored(known) if len({bool(a["label"]) for a in known}) == 2 else None
+        place = pick_answers([{"answers": known}])[0]["index"] if len({bool(a["label"]) for a in known}) == 2 else None
         chosen.append(None if place is None else known[place])
     return chosen
 

@@ -32,11 +32,12 @@ from benchmarks.common import ROOT, Row, fewl_rows, mean_row, parser, row, save,
 from benchmarks.fewl import THREE, by_model, chale, english_encoder, half, shuffled, truthfulqa
 from engines import load_engine
 from engines.types import Sampling
+from fewl.ranking import pick_answers
 from fewl.score import score_records
 from fewl.similarity import Encode, cosine
 from mitigate.icl import Example, candidate_pool, chat, demonstrations
 from mitigate.io import read_rows
-from mitigate.recipes.data import Scoring, best_scored, picks
+from mitigate.recipes.data import Scoring, picks
 
 
 def icl(data: Path, encode: Encode) -> list[Row]:
@@ -77,7 +78,7 @@ def chosen(data: Path, encode: Encode) -> tuple[list[Row], dict[str, list[Row]]]
     for r in score_records(records, similarity=cosine(encode), encode=encode)[0]:
         found, texts = r["answers"], encode([a["text"] for a in r["answers"]])
         ways["random"].append(rng.choice(found))
-        ways["FEWL's"].append(found[best_scored(found) or 0])
+        ways["FEWL's"].append(found[pick_answers([r])[0]["index"] or 0])
         ways["longest"].append(max(found, key=lambda a: len(a["text"])))
         ways["most like the others"].append(found[int((texts @ texts.T).sum(0).argmax())])
         ways["true"].append(next(a for a in found if a["label"]))
