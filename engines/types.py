@@ -17,8 +17,8 @@ from typing import Any, Protocol
 Chat = Sequence[Mapping[str, str]]
 """One conversation: messages ``{"role": ..., "content": ...}`` in order."""
 
-THINKING = re.compile(r"\A.*</think>\s*|<think>.*", re.S | re.I)
-"""What a model thinks before it speaks: up to the last end, since prompts may open it, or from where it never ends."""
+THINKING = re.compile(r"\A(.*</think>\s*|\s*<think>.*)", re.S | re.I)
+"""What a model thinks before it speaks: up to the last end, since prompts may open it, or all where it never ends."""
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 

@@ -62,6 +62,6 @@ def test_seeds_by_hand_and_results_as_dictionaries():
 
 def test_thinking_is_not_said():
     thinks = ("<think>No.</think>\n\nYes.", "No.\n</think> Yes.", "<THINK>No</THINK><think>no</think>Yes.", "<think>No")
-    result = ChatResult(tuple(map(Sample, (*thinks, " Yes. "))))
-    assert result.texts == ("Yes.", "Yes.", "Yes.", "", " Yes. ")
+    result = ChatResult(tuple(map(Sample, (*thinks, " Yes. ", "A <think> tag."))))
+    assert result.texts == ("Yes.", "Yes.", "Yes.", "", " Yes. ", "A <think> tag.")
     assert result.text == "Yes."
