@@ -187,8 +187,8 @@ class TransformersEngine:
         if batch_tokens is not None and batch_tokens < 1:
             raise ValueError(f"transformers engine: batch_tokens must be at least 1, got {batch_tokens}")
         self.name = f"transformers:{model}"
-        where = locate(model)
         place, numbers = placed(device, dtype)
+        where = locate(model)
         self.device, self.dtype = torch.device(place), getattr(torch, numbers)
         cuda = self.device.type == "cuda"
         self.batch_tokens = batch_tokens or (32_768 if cuda else 16_384)

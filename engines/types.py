@@ -17,8 +17,9 @@ from typing import Any, Protocol
 Chat = Sequence[Mapping[str, str]]
 """One conversation: messages ``{"role": ..., "content": ...}`` in order."""
 
-THINKING = re.compile(r"\A(.*</think>\s*|\s*<think>.*)", re.S | re.I)
-"""What a model thinks before it speaks: up to the last end, since prompts may open it, or all where it never ends."""
+THINKING = re.compile(r"(?:(?:(?!<think>).)*?</think>)?(?:\s*<think>.*?(?:</think>|\Z))*", re.S | re.I)
+"""What a model thinks before it speaks, at the start of a text: blocks, the first of which a prompt may have opened and
+the last of which may never end."""
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
@@ -103,8 +104,9 @@ class Sample:
 
     @property
     def said(self) -> str:
-        """The text without thinking."""
-        return THINKING.sub("", self.text)
+        """The text without the thinking before it."""
+        rest = THINKING.sub("", self.text, count=1)
+        return self.text if rest == self.text else rest.lstrip()
 
 
 @dataclass(frozen=True)

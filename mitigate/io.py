@@ -251,10 +251,11 @@ def csv_rows(path: Path, needed: Sequence[str]) -> Iterator[dict[str, Any]]:
     """
     csv.field_size_limit(2**31 - 1)  # references are long
     with path.open(encoding="utf-8-sig", newline="") as file:
-        head = file.readline()
-        names = {sign: set(next(csv.reader([head], delimiter=sign), ())) for sign in ",;\t"}
-        sign = max(names, key=lambda sign: (names[sign].issuperset(needed), head.count(sign)))
-        file.seek(0)
+        heads = {}
+        for sign in ",;\t":
+            heads[sign] = next(csv.reader(file, delimiter=sign), [])
+            file.seek(0)
+        sign = max(heads, key=lambda sign: (set(heads[sign]).issuperset(needed), len(heads[sign])))
         rows = csv.DictReader(file, restkey="more", delimiter=sign)
         if missing := [name for name in needed if name not in (rows.fieldnames or ())]:
             got = ", ".join(map(repr, rows.fieldnames or ()))[:300]

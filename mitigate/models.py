@@ -389,8 +389,8 @@ def fill(
             why = ", ".join(f"{problem} {times:,}" for problem, times in read["problems"].items())
             tell(f"{name}: {read['pairs']:,} of {read['pairs_wanted']:,} pairs came ({why})")
         for place, one in zip(bare, made, strict=True):
-            own = records[place]
-            own |= {key: texts for key, texts in (("iw", one.iw), ("co", one.co)) if not own.get(key)}
+            had = read_record(records[place])
+            records[place] |= {"iw": list(had.iw or one.iw), "co": list(had.co or one.co)}
             asked[place].pairs = one
     if expertise == "prompted":
         known = [read_record(record) for record in records]

@@ -26,6 +26,7 @@ from rapidfuzz.distance import OSA, Indel
 from annotators.records import HALLUCINATED, Fragment, Label
 from annotators.text.sentences import end_of
 from annotators.text.words import NEGATIONS, chinese_words, words_of
+from engines.types import THINKING
 
 T = TypeVar("T")
 FAILURES = {
@@ -61,7 +62,6 @@ NOTHING = frozenset({"", "none", "无", "n/a", "na", "nil", "null", "nothing", "
 # Possessive (*+): white space is given back to nobody, or a "<" before a hundred blanks takes seconds.
 TAG = re.compile(r"<\s*+(/?+)\s*+([^<>\n]{1,40}?)\s*+/?+\s*+>")
 _SEP = re.compile(r"<\s*+/?+\s*+sep\s*+/?+\s*+>", re.IGNORECASE)
-_THOUGHT = re.compile(r".*</think>", re.DOTALL | re.IGNORECASE)  # a prompt may have opened it
 EDGES = " \t\r\n\u3000*_`~#:：.。;；,，、!！\"“”'‘’|<>()（）[]"
 _QUOTE = '["“”„‟＂「」『』]'
 _CHANGE = re.compile(
@@ -128,10 +128,10 @@ def opening(reply: str) -> int:
     """Where the answer begins: behind the thoughts."""
     if len(reply) > MAX_REPLY:
         raise ParseFailure("too_long")
-    thought = _THOUGHT.match(reply)
-    if thought is None and reply.lstrip().lower().startswith("<think>"):
-        raise ParseFailure("truncated")
+    thought = THINKING.match(reply)
     start = thought.end() if thought else 0
+    if start and not reply[:start].lower().endswith("</think>"):
+        raise ParseFailure("truncated")
     if not reply[start:].strip():
         raise ParseFailure("empty")
     return start

@@ -82,7 +82,7 @@ def write_examples(examples: Sequence[Example], path: Path) -> None:
 
 def read_examples(path: Path) -> list[Example]:
     """Read what ``write_examples`` wrote."""
-    return [_EXAMPLE.validate_json(line) for line in path.read_bytes().splitlines()]
+    return [_EXAMPLE.validate_python(json.loads(line)) for line in path.read_bytes().splitlines()]
 
 
 # --- stage 0: pairs of evidence and claim --------------------------------------------------------------------------

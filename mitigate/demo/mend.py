@@ -82,20 +82,13 @@ def longest(model: Any) -> int:
 
 
 def stream(engine: Any, chat: Chat) -> Generator[str, None, None]:
-    """The pieces of a greedy answer as they are written, without thinking; an engine without streams (vllm) gives it
-    whole.
+    """The pieces of a greedy answer as they are written; an engine without streams (vllm) gives it whole.
 
     EngineError where there is none.
     """
     sampling = Sampling(max_tokens=longest(engine))
     if hasattr(engine, "stream"):
-        pieces, begun = iter(engine.stream(chat, sampling)), ""
-        for piece in pieces:
-            begun += piece
-            if not "<think>".startswith(begun.lstrip()[:7].lower()) or "</think>" in begun.lower():
-                break
-        yield Sample(begun).said
-        return (yield from pieces)
+        return (yield from engine.stream(chat, sampling))
     (result,) = engine.chat([chat], sampling)
     if result.error is not None:
         raise EngineError(result.error)
@@ -114,8 +107,9 @@ def answered(service: Service, question: str, document: str, engine: str, annota
         with service.shelf.turn(model), closing(stream(model, chat)) as pieces:
             for piece in takewhile(lambda _: not stop.is_set(), () if stop.is_set() else pieces):
                 written.append(piece)
-                if len(split_sentences("".join(written))) > SENTENCES:
-                    written[:] = [opening("".join(written))]
+                said = Sample("".join(written)).said
+                if len(split_sentences(said)) > SENTENCES:
+                    written[:] = [opening(said)]
                     break
 
     with ExitStack() as at_end:
@@ -128,12 +122,13 @@ def answered(service: Service, question: str, document: str, engine: str, annota
         judging: Future[list[SentenceAnnotation]] | None = None
         while True:
             done = writing.done()
-            record = {"question": question, "reference": document, "answer": "".join(written)}
-            spans = split_sentences(record["answer"])
+            answer = Sample("".join(written)).said
+            record, spans = {"question": question, "reference": document, "answer": answer}, split_sentences(answer)
             if judging is not None and judging.done():
                 judged, judging = [*judged, *judging.result()], None
-            pairs = zip(judged, spans, strict=False)  # more text may have moved the end of a sentence
-            judged = [s for s, _ in takewhile(lambda pair: (pair[0].start, pair[0].end) == pair[1], pairs)]
+            # More text may have moved the end of a sentence.
+            same = [(s.start, s.end, s.text) == (a, b, answer[a:b]) for s, (a, b) in zip(judged, spans, strict=False)]
+            judged = judged[: [*same, False].index(False)]
             if judging is None and len(judged) < len(spans) - (not done):  # the last is still being written
                 judging = pool.submit(service.judge, judge, record, [spans[len(judged)]])
             if done and judging is None:
@@ -142,7 +137,8 @@ def answered(service: Service, question: str, document: str, engine: str, annota
             sleep(BEAT)
         writing.result()
         if not spans:
-            raise Refusal(f"{model.name} wrote nothing. Ask again in other words.")
+            thought = f"only thought, for {longest(model)} tokens. Choose a model that answers at once."
+            raise Refusal(f"{model.name} {thought if written else 'wrote nothing. Ask again in other words.'}")
         yield judge.annotation(record, judged).to_dict(), []
 
 

@@ -139,6 +139,8 @@ def test_edits_go_to_their_places() -> None:
     assert apply_edits("Drop this.", [("Drop this.", "")]) == ""
     assert apply_edits("Nothing.", [("", "x"), ("absent", "y")]) == "Nothing."
     assert edits_of("Same.", "Same.") == []
+    assert edits_of("It opened in 1871.", "It opened in 1934.") == [("1871", "1934")]
+    assert edits_of("30 and 30", "30 and 31") == [(" 30", " 31")]
 
 
 def leaks(rows: Sequence[Mapping[str, Any]], splits: Sequence[Split]) -> list[str]:
@@ -218,6 +220,9 @@ def test_too_little_to_split() -> None:
 @example(["1871"], [",", "it", "it", "1871", "Orm"])
 def test_edits_always_lead_to_the_correction(before: list[str], after: list[str]) -> None:
     old, new = " ".join(before), " ".join(after)
-    edits = edits_of(old, new)
-    assert apply_edits(old, edits) == new
-    assert all(source and source in old for source, _ in edits)
+    for begin, end in (("", ""), ("A ", " end")):
+        texts = f"{begin}{old}{end}", f"{begin}{new}{end}"
+        edits = edits_of(*texts)
+        assert apply_edits(texts[0], edits) == texts[1]
+        assert all(source and source in texts[0] for source, _ in edits)
+        assert not begin or edits != [texts]  # words beside it say the place of each

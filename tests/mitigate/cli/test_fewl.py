@@ -108,9 +108,10 @@ def test_pairs_are_added_to_what_the_input_has(tmp_path, monkeypatch):
     pair = "1. Wrong Answer: cb\n1. Non-Wrong Answer: cba"
     monkeypatch.setattr("mitigate.models.open_engine", lambda *_, **__: Scripted(lambda *_: pair, "m"))
     options = ["--reference-llm", "one=openai:m", "--expertise", "similarity", "--pairs", "1"]
-    source, scored = write(tmp_path / "q.jsonl", questions(2, iw=["ab"])), tmp_path / "s.jsonl"
+    rows = [*questions(2, iw=["ab"]), *questions(1, iw=["", " "])]
+    source, scored = write(tmp_path / "q.jsonl", rows), tmp_path / "s.jsonl"
     assert fewl("score", "--input", source, "--output", scored, *options) == 0
-    assert [(row["iw"], row["co"]) for row in read(scored)] == [(["ab"], ["cba"])] * 2
+    assert [(row["iw"], row["co"]) for row in read(scored)] == [*[(["ab"], ["cba"])] * 2, (["cb"], ["cba"])]
 
 
 def test_pairs_that_did_not_come_are_told(tmp_path, capsys, monkeypatch):

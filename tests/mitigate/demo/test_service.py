@@ -16,7 +16,7 @@ from annotators.verifier.annotator import SHIPPED
 from engines import parse_engine
 from engines.packaged import NotHereError
 from mitigate.demo.limits import Limits, Refusal, read_document
-from mitigate.demo.mend import BEST, PRESETS, READ, REWRITE, SENTENCES, answered, better, passages, stream, with_edits
+from mitigate.demo.mend import BEST, PRESETS, READ, REWRITE, SENTENCES, answered, better, passages, with_edits
 from mitigate.demo.page import compare_view, run_batch
 from mitigate.demo.parts import examples
 from mitigate.demo.service import STEP_SECONDS, Service, Shelf, Step, at_thresholds
@@ -301,10 +301,17 @@ def test_answer_that_breaks_off_is_refused(failing: bool) -> None:
     assert closed.wait(60)  # also where the visitor stopped it
 
 
-def test_thinking_is_not_streamed() -> None:
-    for pieces in (["Yes", ". No."], [" <th", "ink>No.", "</th", "ink>\nYes", ". No."], ["<", "think>", "No. Yes."]):
-        engine = type("Streaming", (Stub,), {"stream": lambda self, chat, sampling, given=pieces: given})()
-        assert "".join(stream(engine, [])) == ("" if "think>" in pieces else "Yes. No.")
+def test_thinking_is_no_answer() -> None:
+    def ask(*pieces: str) -> list[Step | None]:
+        model = type("Thinking", (Stub,), {"stream": lambda *_: iter(pieces)})()
+        return list(answered(service_of(RuleAnnotator(), model=model), "Who?", REFERENCE, "", ""))
+
+    for pieces in (("No.\n", "</think>", "\n\n", "Yes. It is."), (" <th", "ink>No.", "</think>", " Yes. It is.")):
+        last = ask(*pieces)[-1]
+        assert last is not None
+        assert [s["text"] for s in last[0]["sentences"]] == ["Yes.", "It is."]
+    with pytest.raises(Refusal, match=r"stub:one only thought, for \d+ tokens"):
+        ask("<think>No. Or")
 
 
 @pytest.mark.parametrize("name", [pytest.param("embedded", marks=pytest.mark.slow), "embedded-fast"])

@@ -93,7 +93,7 @@ def test_csv_is_read(tmp_path):
     assert [(r["question"], r["reference"]) for r in found.train] == [("Who, then?", 'A "b"\nc.'), ("When?", "1945")]
     assert [r["row"] for r in read_rows(tmp_path / "rejected.jsonl")] == [1, 1]
     # A spreadsheet's signs, an empty cell, and a truth value, which CSV has as a word.
-    text = "question;context;language;answerable\nWho?;A, b;;TRUE\nWhat?;C;en;false\nWhen?;D;;perhaps\n"
+    text = '"a\nb";question;context;language;answerable\n;Who?;A, b;;TRUE\n;What?;C;en;false\n;When?;D;;perhaps\n'
     (tmp_path / "own.csv").write_text(text)
     found = read_questions(options, RunFolder(tmp_path))
     assert [(r["reference"], r.get("language"), r["answerable"]) for r in found.train] == [
