@@ -24,8 +24,11 @@ PAIRS = 25
 ROUNDS = 3
 TOKENS = 256
 TAG = re.compile(r"^[ \t*_#>-]*(\d+)[.)][ \t*_]*(Non-Wrong|Wrong)[ ]Answer[ \t*_]*:[ \t*_]*", re.I | re.M)
-YES = re.compile(r"\W*(yes\b|是(?!否))", re.I)
-NO = re.compile(r"\W*(no\b|not\b(?!\W+(sure|certain|clear|enough))|否|不(?!清楚|确定|知道|一定|好说))", re.I)
+YES = re.compile(r"\W*(yes\b|是(?!否|不是))", re.I)
+NO = re.compile(
+    r"\W*(no\b(?!\W+idea)|not\b(?!\W+(sure|certain|clear|enough|necessarily))|否|不(?!太?(清楚|确定)|能(确定|判断)|知道|一定|好(说|判断)))",
+    re.I,
+)
 
 
 def reference_answers(

@@ -138,7 +138,9 @@ def answered(service: Service, question: str, document: str, engine: str, annota
         writing.result()
         if not spans:
             thought = f"only thought, for {longest(model)} tokens. Choose a model that answers at once."
-            raise Refusal(f"{model.name} {thought if written else 'wrote nothing. Ask again in other words.'}")
+            raise Refusal(
+                f"{model.name} {thought if ''.join(written).strip() else 'wrote nothing. Ask again in other words.'}"
+            )
         yield judge.annotation(record, judged).to_dict(), []
 
 

@@ -161,7 +161,7 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
         self.credit = credit or Credit()
         self._scored: dict[int, _Call] = {}  # index of the reward function → its call on this batch
         self._rewards: Any = None  # (B of all ranks, functions) of this batch, NaN for None
-        self._cuts: list[list[int]] = []  # tokens before the end of each sentence, by completion of this batch
+        self._placed: list[tuple[np.ndarray, list[str]]] = []  # of each completion whose its tokens are, and sentences
         if reward_funcs is not None:
             funcs = reward_funcs if isinstance(reward_funcs, list | tuple) else [reward_funcs]
             reward_funcs = [self._recorded(i, func) for i, func in enumerate(funcs)]
@@ -222,6 +222,10 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
         tokens_BT = self._token_advantages(shared_B, ids_BT)
         if self.credit.rollouts and self._mode() == "train" and self._scored:
             tokens_BT = self._rolled(inputs, out, tokens_BT)
+        if self.log_completions and self._scored:
+            logs: Any = self._logs
+            rows = zip(tokens_BT.cpu().numpy(), self._placed, strict=True)
+            logs["extra"]["sentences"].extend(gather_object([_sentences(row_T, *placed) for row_T, placed in rows]))
         self._scored = {}
         return {**out, "advantages": tokens_BT}
 
@@ -259,8 +263,7 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
         aspects, rewards_ABS = self._standardised(len(shared_B))
         plain_B, whole_B = self._shared({i for i, _ in aspects}, len(shared_B))
         out_BT = np.zeros(ids_BT.shape)
-        shown: list[str] = []
-        self._cuts = []
+        self._placed = []
         credited = torch.zeros(4, device=shared_B.device)  # tokens in segments, tokens, not located, completions
         for b, shared in enumerate(shared_B.tolist()):
             parts = []
@@ -286,13 +289,8 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
             out_BT[b, : len(ids)] = row_T
             segments = max((part[0] for part in parts), key=len, default=()) if found else ()
             owners_T = owners(anchors_T, locate(text, decoded, segments) or [])
-            self._cuts.append(cuts_of(owners_T))
-            lines = [(row_T[owners_T == j], " ".join(text[s.start : s.end].split())) for j, s in enumerate(segments)]
-            shown.append("\n".join(f"{own.mean():+.2f} {sentence}" for own, sentence in lines if len(own)))
+            self._placed.append((owners_T, [" ".join(text[s.start : s.end].split()) for s in segments]))
             credited += torch.tensor([inside_T.sum(), len(ids), found is None, 1], device=credited.device)
-        if self.log_completions and self._scored:
-            logs: Any = self._logs
-            logs["extra"]["sentences"].extend(gather_object(shown))
         credited = self.accelerator.gather(credited).view(-1, 4).sum(0)
         shares = (credited[0::2] / credited[1::2].clamp(min=1)).tolist()
         for name, share in zip(("credited_tokens", "not_located"), shares, strict=True):
@@ -302,7 +300,7 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
     def _rolled(self, inputs: list[dict[str, Any]], out: dict[str, Any], tokens_BT: torch.Tensor) -> torch.Tensor:
         """Advantages (B, T) of steps by continuations; of completions without tokens of segments, as they are."""
         rows, (size, scale) = len(inputs), self._groups()
-        cuts = self._cuts
+        cuts = [cuts_of(owners_T) for owners_T, _ in self._placed]
         values = self._values(inputs, out, cuts)
         totals_B = self._totals(self._rewards)
         everyone = [one for of_rank in gather_object([values]) for one in of_rank]
@@ -383,6 +381,12 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
     def _mode(self) -> str:
         model: Any = self.model
         return "train" if model.training else "eval"
+
+
+def _sentences(row_T: np.ndarray, owners_T: np.ndarray, sentences: Sequence[str]) -> str:
+    """Each sentence with the mean advantage of its tokens, a line each."""
+    lines = [(row_T[: len(owners_T)][owners_T == j], sentence) for j, sentence in enumerate(sentences)]
+    return "\n".join(f"{own.mean():+.2f} {sentence}" for own, sentence in lines if len(own))
 
 
 def _expect(there: bool, what: str) -> None:

@@ -95,7 +95,19 @@ def test_prompted_expertise_by_hand():
 
 
 VERDICTS = {True: ["Yes", " **Yes**, both", "是的"], False: ["No.", "Not quite", "不是", "否"]}
-VERDICTS[None] = ["Maybe", "", "Nothing", "Yesterday", "Not sure.", "是否如此，不清楚", "不确定"]
+VERDICTS[None] = [
+    "Maybe",
+    "",
+    "Nothing",
+    "Yesterday",
+    "Not sure.",
+    "是否如此，不清楚",
+    "不确定",
+    "No idea.",
+    "不太确定。",
+    "不能确定",
+]
+VERDICTS[None] += ["Not necessarily.", "是不是这个主题，我不清楚"]
 
 
 @pytest.mark.parametrize(("reply", "verdict"), [(reply, v) for v, replies in VERDICTS.items() for reply in replies])

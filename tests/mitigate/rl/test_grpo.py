@@ -275,7 +275,8 @@ def test_continuations_say_what_a_step_is_worth(tmp_path, monkeypatch, talks):
         return completion if isinstance(completion, str) else completion[0]["content"]
 
     credit = replace(OWN, rollouts=3, clip=2.0)
-    t = trainer(tmp_path, [vowel_reward, plain], credit, reward_weights=[2.0, 0.5], max_steps=1, **options)
+    t = trainer(tmp_path, [vowel_reward, plain], credit, reward_weights=[2.0, 0.5], max_steps=1,
+                log_completions=True, **options)  # fmt: skip
     own, (a,) = t._generate_single_turn, TOKENIZER("a")["input_ids"]
     jobs = []
 
@@ -321,6 +322,11 @@ def test_continuations_say_what_a_step_is_worth(tmp_path, monkeypatch, talks):
             before = after
         assert out["advantages"][b][: len(want)].tolist() == pytest.approx(want, abs=1e-4)
         assert not out["advantages"][b][len(want) :].any()
+    shown = [line.split(" ", 1)[0] for cell in t._logs["extra"]["sentences"] for line in cell.splitlines()]
+    owned = [KIND.true_owners(ids, text, pieces(text)) for ids, text in zip(rows, texts, strict=True)]
+    by = [(own, b, j) for b, own in enumerate(owned) for j in sorted(set(own) - {-1})]
+    means = [statistics.fmean(float(out["advantages"][b][k]) for k, o in enumerate(own) if o == j) for own, b, j in by]
+    assert [float(number) for number in shown] == pytest.approx(means, abs=0.006)
     assert cut_at > 30
     log = t.state.log_history[0]
     assert log["sentences/rollouts"] == pytest.approx(cut_at / 8)
