@@ -22,6 +22,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from annotators import load_annotator
+from annotators.text.language import stated
 from annotators.text.words import units
 from benchmarks.common import Row, documents, in_turns, load_rows, mean_row, parser, row, save, sentences_of
 from mitigate.rewards.aspects import Judged
@@ -155,7 +156,7 @@ def relevance(data: Path, limit: int) -> list[Row]:
     """AUC of own against other question, shares called relevant, share of supported ones called copies, by source."""
     by_source: dict[str, list[Row]] = {}
     for r in load_rows(data):
-        english = r["fold"] == 1 and (r.get("lang") or r.get("language") or "en") == "en" and "sentence" in r
+        english = r["fold"] == 1 and (stated(r) or "en") == "en" and "sentence" in r
         if english and r["question"] and r["reference"] and len(r["sentence"].split()) > 3:
             by_source.setdefault(r["source"], []).append(r)
     found = []

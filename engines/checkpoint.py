@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from engines import packaged
-from engines.types import Chat, canonical
+from engines.types import THOUGHTS, Chat, canonical
 
 WEIGHTS = frozenset({".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".msgpack", ".h5"})
 SETTINGS = ("modules.json", "config.json", "sentence_bert_config.json", "tokenizer.json", "tokenizer_config.json")
@@ -171,3 +171,8 @@ def prompt_ids(tokenizer: Any, chat: Chat) -> list[int]:
         [dict(message) for message in chat], add_generation_prompt=True, return_dict=True, sanitize_control_tokens=True
     )
     return list(encoded["input_ids"])
+
+
+def opened(tokenizer: Any, ids: Sequence[int]) -> str:
+    """The tag of a block of thoughts that a prompt of these token ids ends with (some templates open one), else ""."""
+    return THOUGHTS if tokenizer.decode(list(ids[-8:])).rstrip().endswith(THOUGHTS) else ""

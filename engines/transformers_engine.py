@@ -39,7 +39,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from engines.checkpoint import checkpoint_identity, locate, not_partitioned, own_code, prompt_ids
+from engines.checkpoint import checkpoint_identity, locate, not_partitioned, opened, own_code, prompt_ids
 from engines.embedding import batches, placed
 from engines.types import Chat, ChatResult, EngineError, OnResult, Sample, Sampling, Token, chat_seed, check_chats
 from engines.usage import METER
@@ -69,6 +69,7 @@ class _Text:
     """What one row has said so far."""
 
     stream: np.random.Generator
+    opened: str  # the tag of thoughts that its prompt ends with, which belongs to what it says
     ids: list[int] = field(default_factory=list)  # the new tokens
     ended: bool = False  # by an end token or a stop string
     chosen: list[float] = field(default_factory=list)  # log-probability of each new token
@@ -333,7 +334,11 @@ class TransformersEngine:
             ids_BT, mask_BT = self._select([number[tuple(row.ids)] for row in rows], ids_BT, mask_BT, cache)
         seed, paths = sampling.seed, self._choice_paths(sampling.choices)
         texts = [
-            _Text(np.random.default_rng(None if seed is None else chat_seed(seed, row.chat, row.place))) for row in rows
+            _Text(
+                np.random.default_rng(None if seed is None else chat_seed(seed, row.chat, row.place)),
+                opened(self.tokenizer, row.ids),
+            )
+            for row in rows
         ]
         live = texts
         while unfinished := sum(not text.ended and len(text.ids) < room for text in live):
@@ -376,8 +381,8 @@ class TransformersEngine:
         text = self.tokenizer.decode(said.ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         cuts = [found for stop in sampling.stop if (found := text.find(stop)) >= 0]
         text = text[: min(cuts)] if cuts else text
-        if sampling.choices and text.strip() in sampling.choices:
-            text = text.strip()  # some tokenizers begin every text with a blank
+        chosen = text.strip()  # some tokenizers begin every text with a blank
+        text = chosen if sampling.choices and chosen in sampling.choices else said.opened + text
         tokens = None
         if sampling.logprobs:
             tokens = tuple(

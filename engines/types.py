@@ -17,6 +17,7 @@ from typing import Any, Protocol
 Chat = Sequence[Mapping[str, str]]
 """One conversation: messages ``{"role": ..., "content": ...}`` in order."""
 
+THOUGHTS = "<think>"
 THINKING = re.compile(r"(?:(?:(?!<think>).)*?</think>)?(?:\s*<think>.*?(?:</think>|\Z))*", re.S | re.I)
 """What a model thinks before it speaks, at the start of a text: blocks, the first of which a prompt may have opened and
 the last of which may never end."""

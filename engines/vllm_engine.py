@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from engines.checkpoint import checkpoint_identity, locate
+from engines.checkpoint import checkpoint_identity, locate, opened
 from engines.types import Chat, ChatResult, OnResult, Sample, Sampling, Token, chat_seed, check_chats
 from engines.usage import METER
 
@@ -77,7 +77,8 @@ class VllmEngine:
                 return [ChatResult(error=f"vLLM refused the chat: {error}")]
             half = len(chats) // 2
             return self._chat(chats[:half], sampling) + self._chat(chats[half:], sampling)
-        return [_read(output, sampling) for output in outputs]
+        tokenizer = self._llm.get_tokenizer()
+        return [_read(output, sampling, opened(tokenizer, output.prompt_token_ids)) for output in outputs]
 
     def close(self) -> None:
         """Stop vLLM; the engine cannot be used after that."""
@@ -107,7 +108,8 @@ def _params(sampling: Sampling, chat: Chat) -> Any:
     )
 
 
-def _read(output: Any, sampling: Sampling) -> ChatResult:
+def _read(output: Any, sampling: Sampling, before: str) -> ChatResult:
+    """The result of a chat; ``before`` is the tag of thoughts that its prompt opened, which belongs to what is said."""
     samples = []
     for one in sorted(output.outputs, key=lambda one: one.index):
         tokens = None
@@ -116,7 +118,7 @@ def _read(output: Any, sampling: Sampling) -> ChatResult:
                 _token(step[token], step.values() if sampling.top_logprobs else ())
                 for step, token in zip(one.logprobs, one.token_ids, strict=True)
             )
-        samples.append(Sample(one.text, one.finish_reason, tokens))
+        samples.append(Sample(("" if sampling.choices else before) + one.text, one.finish_reason, tokens))
     return ChatResult(
         tuple(samples),
         prompt_tokens=len(output.prompt_token_ids),

@@ -247,21 +247,25 @@ def parse_line(raw: bytes, check: Check) -> tuple[Record | None, tuple[Problem, 
 def csv_rows(path: Path, needed: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The rows of a UTF-8 CSV file with a line of names, without empty cells; spreadsheets may write ";" or tabs.
 
-    ValueError where a column that is ``needed`` is not there; csv.Error where the file can't be read.
+    ValueError where a column that is ``needed`` is not there, or the file can't be read.
     """
     csv.field_size_limit(2**31 - 1)  # references are long
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        heads = {}
-        for sign in ",;\t":
-            heads[sign] = next(csv.reader(file, delimiter=sign), [])
-            file.seek(0)
-        sign = max(heads, key=lambda sign: (set(heads[sign]).issuperset(needed), len(heads[sign])))
-        rows = csv.DictReader(file, restkey="more", delimiter=sign)
-        if missing := [name for name in needed if name not in (rows.fieldnames or ())]:
-            got = ", ".join(map(repr, rows.fieldnames or ()))[:300]
-            raise ValueError(f"{path.name}: expected columns named {' and '.join(needed)}, got {got}; no {missing[0]}")
-        for row in rows:
-            yield {name: value for name, value in row.items() if value}
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            heads = {}
+            for sign in ",;\t":
+                heads[sign] = next(csv.reader(file, delimiter=sign), [])
+                file.seek(0)
+            sign = max(heads, key=lambda sign: (set(heads[sign]).issuperset(needed), len(heads[sign])))
+            rows = csv.DictReader(file, restkey="more", delimiter=sign)
+            if missing := [name for name in needed if name not in (rows.fieldnames or ())]:
+                got = ", ".join(map(repr, rows.fieldnames or ()))[:300]
+                wanted = f"expected columns named {' and '.join(needed)}, got {got}; no {missing[0]}"
+                raise ValueError(f"{path.name}: {wanted}")
+            for row in rows:
+                yield {name: value for name, value in row.items() if value}
+    except csv.Error as error:
+        raise ValueError(f"{path.name}: not a CSV file: {error}") from error
 
 
 def read_lines(path: Path, check: Check) -> Iterator[Line]:

@@ -39,7 +39,7 @@ from annotators.generative.protocols import (
 from annotators.generative.tagged import locate_fragments, locate_words, restored
 from annotators.records import Edit, SentenceAnnotation
 from annotators.retrieval import budget_of
-from annotators.text.language import declared_or_found
+from annotators.text.language import declared_or_found, stated
 from annotators.text.sentences import anah_units, split_sentences
 from engines.types import ChatResult, Engine, canonical
 
@@ -142,7 +142,7 @@ class GenerativeAnnotator(Annotator):
         groups: Counter[Hashable] = Counter()
         for record in records:
             text = record["sentence" if given else "answer"]
-            language = record.get("language") or (record.get("lang") if given else None)
+            language = stated(record) if given else record.get("language")
             for a, b in [(0, len(text))] if given else self.spans(record):
                 sentence = Sentence(text[a:b], a, text, record, language)
                 item = self._item(sentence)

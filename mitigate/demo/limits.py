@@ -6,7 +6,6 @@ Every refusal is a :class:`Refusal`: the page shows it as a notice, the endpoint
 from __future__ import annotations
 
 import atexit
-import csv
 import os
 import re
 import shutil
@@ -219,7 +218,7 @@ def read_uploaded(path: Path, limits: Limits, check: Check) -> tuple[list[dict[s
                 records.append(line.record)
     except UnicodeDecodeError as error:
         raise Refusal(f"{path.name} is not UTF-8: save it as UTF-8 (“CSV UTF-8” in a spreadsheet).") from error
-    except (UsageError, ValueError, csv.Error) as error:
+    except (UsageError, ValueError) as error:
         raise Refusal(str(error)) from error
     if not records:
         detail = f" The first bad line: {problems_of(bad[0])}." if bad else ""

@@ -92,7 +92,7 @@ def stream(engine: Any, chat: Chat) -> Generator[str, None, None]:
     (result,) = engine.chat([chat], sampling)
     if result.error is not None:
         raise EngineError(result.error)
-    yield result.text or ""
+    yield result.samples[0].text
 
 
 def answered(service: Service, question: str, document: str, engine: str, annotator: str) -> Iterator[Step | None]:

@@ -33,11 +33,6 @@ class Data(Section):
     limit: int | None = Field(default=None, ge=1, description="most training sentences; null: all")
 
 
-def language_of(row: Mapping[str, Any]) -> str:
-    """The language that a labelled sentence states; English where it states none."""
-    return stated(row) or "en"
-
-
 def load_sentences(data: Data) -> tuple[Rows, bool]:
     """The rows of all sources, and whether they are ANAH's: these are flattened, and what was left out is printed."""
     from annotators.evaluation.anah import flatten, is_anah, load_rows
@@ -62,7 +57,7 @@ def load_splits(data: Data, folder: RunFolder) -> dict[str, Rows]:
     rows, from_anah = load_sentences(data)
     splits = _anah_splits(rows, data) if from_anah else _fold_splits(rows)
     for name, part in splits.items():
-        part = [row for row in part if language_of(row) in data.languages]
+        part = [row for row in part if (stated(row) or "en") in data.languages]
         splits[name] = part[: data.limit] if name == "train" else part
         folder.write_rows(f"{name}.jsonl", ({**row, "split": name} for row in splits[name]))
         labels = ", ".join(f"{label} {n}" for label, n in sorted(Counter(r["label"] for r in splits[name]).items()))

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from annotators.text.language import stated
 from mitigate.models import ModelName
 from mitigate.recipes import annotator_training as shared
 from mitigate.recipes.config import Recipe
@@ -45,7 +46,7 @@ def check(options: Options) -> None:
 
 def run(options: Options, folder: RunFolder) -> None:
     splits = shared.load_splits(options.data, folder)
-    if not train(options, folder, splits, sorted({shared.language_of(row) for row in splits["train"]})):
+    if not train(options, folder, splits, sorted({stated(row) or "en" for row in splits["train"]})):
         return  # not the first of several processes: that one judges
     figures = shared.evaluate_splits(folder, {k: v for k, v in splits.items() if k not in ("train", "test")})
     folder.finish(figures)

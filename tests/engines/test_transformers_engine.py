@@ -383,6 +383,21 @@ def test_chat_refused_by_template_fails_alone(folder):
     assert [result.error is None for result in results] == [True, True, False, True, True]
 
 
+def test_thoughts_that_the_prompt_opens_are_not_said(folder):
+    engine, how = TransformersEngine(str(folder), device="cpu"), Sampling(max_tokens=8)
+    plain = engine.chat(CHATS[:1], how)[0].samples[0].text
+    engine.tokenizer.chat_template += "<think>\n"
+    (result,) = engine.chat(CHATS[:1], how)
+    text = result.samples[0].text
+    assert text.startswith("<think>")
+    assert not plain.startswith("<think>")
+    assert result.text == ""  # eight tokens, all of them thoughts
+    assert "".join(engine.stream(CHATS[0], how)) == text
+    assert engine.chat(CHATS[:1], Sampling(max_tokens=8, choices=("yes", "no")))[0].text in ("yes", "no")
+    engine.tokenizer.chat_template += "\n</think>\n\n"  # thinking is off: the block is closed
+    assert not engine.chat(CHATS[:1], how)[0].samples[0].text.startswith("<think>")
+
+
 @pytest.mark.parametrize("masked", [False, True])
 def test_one_query_equals_the_softmax(masked):
     """Six query heads over two heads of keys, with narrower values, against a loop; row 0 may not read key 0."""

@@ -5,6 +5,8 @@ import importlib.util
 import json
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -159,11 +161,14 @@ def test_costs_of_a_recipe_are_kept_or_refused(tmp_path, capsys):
     assert f"go on with: mitigate run {recipe} --output {out} {' '.join(costs)}\n" in capsys.readouterr().err
 
 
-def test_threads_wait_without_spinning_unless_told(monkeypatch):
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
-    assert main(["recipes"]) == 0
-    assert (os.environ["OMP_WAIT_POLICY"], os.environ["GOMP_SPINCOUNT"]) == ("PASSIVE", "7")
+def test_threads_wait_without_spinning_unless_told() -> None:
+    """Their library reads these as it is loaded, so torch must come after them."""
+    say = "print(*map(os.environ.get, ('OMP_WAIT_POLICY', 'GOMP_SPINCOUNT')), 'torch' in sys.modules)"
+    program = f"import os, sys; import mitigate.cli.main as cli; {say}; cli.main(['recipes']); {say}"
+    own = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"} | {"GOMP_SPINCOUNT": "7"}
+    done = subprocess.run([sys.executable, "-c", program], env=own, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert (lines[0], lines[-1]) == ("None 7 False", "PASSIVE 7 False")
 
 
 def test_public_names_are_there_and_listed() -> None:

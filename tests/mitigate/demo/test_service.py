@@ -310,8 +310,12 @@ def test_thinking_is_no_answer() -> None:
         last = ask(*pieces)[-1]
         assert last is not None
         assert [s["text"] for s in last[0]["sentences"]] == ["Yes.", "It is."]
-    with pytest.raises(Refusal, match=r"stub:one only thought, for \d+ tokens"):
-        ask("<think>No. Or")
+    for thoughts in (("<think>No. Or",), ("<think>", *(f"{i}. It may be. " for i in range(9)))):
+        with pytest.raises(Refusal, match=r"stub:one only thought, for \d+ tokens"):
+            ask(*thoughts)
+    for blank in ((), (" \n",)):
+        with pytest.raises(Refusal, match=r"stub:one wrote nothing"):
+            ask(*blank)
 
 
 @pytest.mark.parametrize("name", [pytest.param("embedded", marks=pytest.mark.slow), "embedded-fast"])
