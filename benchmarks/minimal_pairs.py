@@ -2,16 +2,15 @@
 
     python -m benchmarks.minimal_pairs --languages --no-fact --data ../shared/data
 
-minimal_pairs.jsonl beside this file is written by hand: the true sentence is in other words than its passage, the false
-one often made of other facts of it. Sentences of Wikipedia articles of 2024 (documents/, never committed) are edited
-here by narrow rules that training does not share. smoke_languages.jsonl has short texts in six languages, no_fact.jsonl
-sentences that state nothing, and look-alikes. All of it is for tests, never for training. Minutes on one core.
+minimal_pairs.jsonl is written by hand, about the passages of examples/documents.jsonl: the true sentence is in other
+words than its passage, the false one often made of other facts of it. Sentences of Wikipedia articles of 2024 (never
+committed) are edited here by narrow rules that training does not share. smoke_languages.jsonl has short texts in six
+languages, no_fact.jsonl sentences that state nothing, and look-alikes. No annotator is trained on any of it.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +26,9 @@ from annotators.records import HALLUCINATED
 from annotators.text.words import stem_set, words_of
 from benchmarks.annotator import FAST, predictions
 from benchmarks.common import ROOT, Row, mean_row, parser, row, save, sentences_of
+from mitigate.io import read_rows
 
+HERE = ROOT / "benchmarks"
 HAND, PROGRAM = "hand-written", "Wikipedia, edited"
 
 # --- edits of Wikipedia sentences: few and narrow, so that the edited sentence is false ---------------------------
@@ -154,12 +155,11 @@ def reworded(sentence: str) -> str:
 
 def wikipedia_pairs(data: Path, limit: int) -> Iterator[Row]:
     """At most two pairs of different kinds from each article, at most ``limit`` of a kind and split."""
-    path = data / "documents" / "wikipedia_2024.jsonl"
-    if not path.is_file():
+    if not (path := data / "documents" / "wikipedia_2024.jsonl").is_file():
         print(f"skipped: data not here (expected {path}; see --data)")
         return
     made: Counter[tuple[str, str]] = Counter()
-    for article in map(json.loads, path.read_text("utf-8").splitlines()):
+    for article in read_rows(path):
         sentences = sentences_of(article["text"][:1500])[:-1]
         passage, used = " ".join(sentences), set()
         split = "test" if int(hashlib.sha256(article["id"].encode()).hexdigest(), 16) % 2 else "dev"
@@ -242,7 +242,7 @@ def language_rows(annotator: Annotator) -> list[Row]:
     labels = ("supported", "contradictory", "unverifiable")
     asked = [
         {"sentence": text, "reference": r["passage"], "lang": r["lang"], "label": label, "group": r["passage_id"]}
-        for r in read("smoke_languages") for label in labels for text in r[label]
+        for r in read_rows(HERE / "smoke_languages.jsonl") for label in labels for text in r[label]
     ]  # fmt: skip
     support, _, lexical = judged(annotator, asked)
     shown = []
@@ -258,8 +258,8 @@ def language_rows(annotator: Annotator) -> list[Row]:
 
 def no_fact_rows(annotator: Annotator) -> list[Row]:
     """Share of sentences that state nothing which are found, and of factual look-alikes called no fact."""
-    passages = sorted({p["passage"] for p in read("minimal_pairs")})
-    asked = [r | {"reference": passages[i % len(passages)]} for i, r in enumerate(read("no_fact"))]
+    passages = sorted({p["passage"] for p in pairs_by_hand()})
+    asked = [r | {"reference": passages[i % len(passages)]} for i, r in enumerate(read_rows(HERE / "no_fact.jsonl"))]
     support, labels, _ = judged(annotator, asked)
     shown = []
     for no_fact, what in ((True, "found"), (False, "false alarms")):
@@ -272,9 +272,10 @@ def no_fact_rows(annotator: Annotator) -> list[Row]:
     return shown
 
 
-def read(name: str) -> list[Row]:
-    """The rows of a data file beside this program."""
-    return [json.loads(line) for line in (ROOT / "benchmarks" / f"{name}.jsonl").read_text("utf-8").splitlines()]
+def pairs_by_hand() -> list[Row]:
+    """The pairs written by hand, each with its passage."""
+    passages = {r["document"]: r["reference"] for r in read_rows(ROOT / "examples" / "documents.jsonl")}
+    return [pair | {"passage": passages[pair["passage_id"]]} for pair in read_rows(HERE / "minimal_pairs.jsonl")]
 
 
 def main() -> None:
@@ -287,7 +288,7 @@ def main() -> None:
     made.add_argument("--no-fact", action="store_true", help="sentences that state nothing too")
     args = made.parse_args()
     annotator, fast, part = load_annotator(args.annotator), load_annotator(FAST), itemgetter("split", "kind")
-    written = [p for _, own in groupby(sorted(read("minimal_pairs"), key=part), part) for p in islice(own, args.limit)]
+    written = [p for _, own in groupby(sorted(pairs_by_hand(), key=part), part) for p in islice(own, args.limit)]
     shown, tables = [], {}
     for name, found in ((HAND, written), (PROGRAM, wikipedia_pairs(args.data, args.limit or 20))):
         if pairs := [pair for pair in found if args.split in (None, pair["split"])]:
