@@ -1,4 +1,4 @@
-# `make run` lets a small language model answer about documents and mends what it makes up, then trains a smaller one to hallucinate less; `make test` runs the tests, `make check` lints and type-checks.
+# `make run` lets a small language model answer about documents and mends what it makes up, then trains it to make up less; `make test` runs the tests, `make check` lints and type-checks.
 # Each sets up .venv by itself the first time; a second run installs nothing.
 #
 # torch's default Linux wheel elsewhere is the CUDA build (several gigabytes). For the CPU build:
@@ -14,24 +14,22 @@ export GOMP_SPINCOUNT ?= 0
 
 .PHONY: run demo test check audit setup clean
 
-run: setup out/.fresh out/pocket-world/world.json
+run: setup out/.fresh
 	@if PIP_RETRIES=1 $(BIN)/mitigate models get smollm2 >/dev/null; then \
-		$(BIN)/mitigate run inference/example --output out/answers; \
+		$(BIN)/mitigate run inference/example --output out/answers && \
+		$(BIN)/mitigate run mask_dpo/example --output out/trained; \
 	else \
 		echo "The language model SmolLM2 is not on this machine and could not be fetched (see above)."; \
-		echo "The finished answers of examples/records.jsonl are annotated and corrected instead."; \
+		echo "Instead, the finished answers of examples/records.jsonl are annotated and corrected, and a simulated model is trained."; \
 		$(BIN)/mitigate annotate --input examples/records.jsonl --output out/annotated.jsonl --html out/report.html && \
-		$(BIN)/mitigate correct --input examples/records.jsonl --output out/corrected.jsonl --delete; \
+		$(BIN)/mitigate correct --input examples/records.jsonl --output out/corrected.jsonl --delete && \
+		{ test -f out/pocket-world/world.json || $(BIN)/python -m examples.pocket make; } && \
+		$(BIN)/python -m examples.pocket run examples/pocket/rlhf.yaml --output out/pocket; \
 	fi
-	@$(BIN)/python -m examples.pocket run examples/pocket/rlhf.yaml --output out/pocket
 
 # Results of older code, weights or examples are made anew; complete ones are only printed again.
-out/.fresh: $(wildcard examples/*.jsonl) $(shell find annotators engines mitigate recipes/inference examples/pocket -type f -not -name '*.md' -not -name '*.pyc')
-	@mkdir -p out && rm -rf out/annotated.jsonl out/report.html out/corrected.jsonl out/answers out/pocket && touch $@
-
-# The simulated world that the small model knows: questions, the model, what its oracle judges by.
-out/pocket-world/world.json: $(wildcard examples/pocket/*.py) | setup
-	@rm -rf out/pocket-world && $(BIN)/python -m examples.pocket make
+out/.fresh: $(wildcard examples/*.jsonl) $(shell find annotators engines mitigate recipes/inference recipes/mask_dpo examples/pocket -type f -not -name '*.md' -not -name '*.pyc')
+	@mkdir -p out && rm -rf out/annotated.jsonl out/report.html out/corrected.jsonl out/answers out/trained out/pocket out/pocket-world && touch $@
 
 # Without a network the small annotator judges.
 demo: setup

@@ -273,9 +273,12 @@ def no_fact_rows(annotator: Annotator) -> list[Row]:
 
 
 def pairs_by_hand() -> list[Row]:
-    """The pairs written by hand, each with its passage."""
-    passages = {r["document"]: r["reference"] for r in read_rows(ROOT / "examples" / "documents.jsonl")}
-    return [pair | {"passage": passages[pair["passage_id"]]} for pair in read_rows(HERE / "minimal_pairs.jsonl")]
+    """The pairs written by hand, each with its passage, the parts of one document."""
+    parts: dict[str, list[str]] = {}
+    for r in read_rows(ROOT / "examples" / "documents.jsonl"):
+        parts.setdefault(r["document"], []).append(r["reference"])
+    pairs = read_rows(HERE / "minimal_pairs.jsonl")
+    return [pair | {"passage": " ".join(parts[pair["passage_id"]])} for pair in pairs]
 
 
 def main() -> None:

@@ -1,15 +1,14 @@
 """How true the demonstrations are that FEWL would show to a model, and what SmolLM2's answers gain at inference.
 
     python -m benchmarks.mitigation --data ../shared/data
-    make run && python -m benchmarks.mitigation --run out/answers
+    make run && python -m benchmarks.mitigation --run out/answers out/trained
     python -m benchmarks.mitigation --data ../shared/data --engine transformers:packaged:smollm2
     python -m benchmarks.mitigation --data ../shared/data --sft out/sft
 
 Demonstrations are the answers that FEWL and the single-reference baseline pick where the two differ; the control is the
-same with another question's references. Labels judge choices only. With ``--engine`` a model answers TruthfulQA's
-questions after others with the answer of an LLM that FEWL picks, or a control; with ``--sft`` SmolLM2 is tuned on such
-answers to half of the questions and answers the others. The annotator judges beside the official true answers, and
-MiniLM says whether the official answer most like it is a true one.
+same with another question's references. With ``--engine`` a model answers TruthfulQA's questions after others with the
+answer of an LLM that FEWL picks, or a control; with ``--sft`` SmolLM2 is tuned on such answers to half of them.
+The annotator judges beside the official true answers, and MiniLM says whether the one most like it is a true one.
 """
 
 from __future__ import annotations
@@ -56,16 +55,12 @@ def icl(data: Path, encode: Encode) -> list[Row]:
             where = f"{name} demonstrations, cosine{control}"
             pool = candidate_pool(usable, *(picks(asked, by, **how) for by in ("fewl", "baseline")))
             shown = demonstrations([r["question"] for r in usable], pool, encode, 5)
-            true = {
-                side: np.array(
-                    [np.mean([label[n.example.id, getattr(n.example, side)] for n in s] or np.nan) for s in shown]
-                )
-                for side in ("fewl", "baseline")
-            }
-            rows += [
-                mean_row(f"{where} (pool {len(pool)}): true by FEWL", true["fewl"], unit="%"),
-                mean_row(f"{where}: true, FEWL − baseline", true["fewl"] - true["baseline"], unit="%"),
-            ]
+            true = {}
+            for side in ("fewl", "baseline"):
+                labels = ([label[n.example.id, getattr(n.example, side)] for n in s] for s in shown)
+                true[side] = np.array([np.mean(own or np.nan) for own in labels])
+            rows.append(mean_row(f"{where} (pool {len(pool)}): true by FEWL", true["fewl"], unit="%"))
+            rows.append(mean_row(f"{where}: true, FEWL − baseline", true["fewl"] - true["baseline"], unit="%"))
     return rows
 
 
@@ -140,8 +135,7 @@ def tuned(data: Path, encode: Encode, work: Path) -> list[Row]:
         keys = [f"data={one}", "pick=labels", f"baseline={THREE['TruthfulQA'][0]}", "test_share=0.5"]
         command = ["run", "sft/small-instruct", *keys, "model=packaged:smollm2", "answer_tokens=64"]
         command = [sys.executable, "-m", "mitigate.cli", *command, "--output", str(folder)]
-        if code := subprocess.run(command, cwd=ROOT).returncode:
-            sys.exit(f"{how}: `mitigate run` ended with exit code {code}, see above")
+        subprocess.run(command, cwd=ROOT, check=True)
         said, learned = list(read_rows(folder / "answers.jsonl")), {r["id"] for r in read_rows(folder / "train.jsonl")}
         true = [float(a["label"]) for i, a in enumerate(shown) if str(i) in learned]
         rows.append(mean_row(f"{how} answers to train on: true", np.array(true), unit="%"))
@@ -152,47 +146,48 @@ def tuned(data: Path, encode: Encode, work: Path) -> list[Row]:
     return rows + compared(values, "SmolLM2 tuned on {} answers")
 
 
-def answers_of_run(folder: Path) -> list[Row]:
-    """Rows of a complete run of the recipe `inference`."""
+def of_run(folder: Path) -> list[Row]:
+    """Rows of a complete run of a recipe that `make run` starts: one that answers and mends, or one that trains."""
     done = json.loads((folder / "done.json").read_text(encoding="utf-8"))
+    stages = done["table"] if "table" in done else [done[stage] for stage in ("first", "chosen", "given")]
     shown = []
-    for stage in ("first", "chosen", "given"):
-        one, n = done[stage], done[stage]["answers"]
-        name = f"SmolLM2, {stage} answers, hallucinated ({one['hallucinated']}; not sure {one['unsure']})"
-        shown.append(row(name, one["factual"], 100 * one["rate"], [100 * end for end in one["interval"]], "%"))
-        shown.append(row(f"{stage} answers: supported sentences", n, round(n * one["supported"])))
-    for key, what in (("rate", "hallucinated"), ("in_document", "content words in the document")):
-        value, *limits = (100 * done["difference"][key][name] for name in ("difference", "low", "high"))
-        shown.append(row(f"given − first: {what}", done["questions"], value, limits, "%"))
+    for one in stages:
+        name = f"{one['when']} {'training' if 'table' in done else 'answers'}"
+        told = f"SmolLM2, {name}, hallucinated ({one['hallucinated']}; not sure {one['unsure']})"
+        shown.append(row(told, one["factual"], 100 * one["rate"], [100 * end for end in one["interval"]], "%"))
+        shown.append(row(f"{name}: supported sentences", one["answers"], round(one["answers"] * one["supported"])))
+        shown.append(row(f"{name}: copied from the document", one["answers"], 100 * one["copied"], unit="%"))
+    for key, one in done.get("difference", {}).items():
+        value, *limits = (100 * one[name] for name in ("difference", "low", "high"))
+        what = f"given − first: {'hallucinated' if key == 'rate' else key}"
+        shown.append(row(what, done["questions"], value, limits, "%"))
     return shown
 
 
 def main() -> None:
     """Measure and write the page."""
     made = parser(__doc__)
-    made.add_argument("--run", type=Path, help="folder of a run of inference/example, measured instead")
+    made.add_argument("--run", type=Path, nargs=2, help="folders of the runs of `make run`, measured instead")
     made.add_argument("--sft", type=Path, help="folder of runs: measure what label-free SFT changes in SmolLM2 instead")
     made.add_argument("--engine", help="measure what demonstrations change in its answers to 200 questions instead")
     args = made.parse_args()
-    if args.engine:
-        rows = taught(args.data, english_encoder(), args.engine, 200)
-        shown = [r for r in rows if re.search("FEWL's demonstrations −|true demonstrations − random: [sm]", r["what"])]
-        save("mitigation", "mitigation", shown, tables={"all": rows}, part="icl")
-        return
-    if args.sft:
-        rows = tuned(args.data, english_encoder(), args.sft)
-        pattern = "FEWL's answers( to| − random: m)|(FEWL's|others|true) answers − random: s"
-        shown = [r for r in rows if re.search(pattern, r["what"])]
-        save("mitigation", "mitigation", shown, tables={"all": rows}, part="label_free_sft")
-        return
     if args.run:
-        judge = next(read_rows(args.run / "results.jsonl"))["annotator"]
-        git = json.loads((args.run / "versions.json").read_text(encoding="utf-8"))[0]["git"]
-        about = f"Annotator {judge['name']}, fingerprint {judge['fingerprint']}; answers of commit {git[:7]}."
-        save("mitigation", "mitigation", answers_of_run(args.run), part="answers", about=about)
+        judge = next(read_rows(args.run[0] / "results.jsonl"))["annotator"]
+        about = f"Annotator {judge['name']}, fingerprint {judge['fingerprint']}; embedded-fast judges training."
+        save(
+            "mitigation", "mitigation", [r for folder in args.run for r in of_run(folder)], part="answers", about=about
+        )
         return
-    rows = icl(args.data, english_encoder())
-    save("mitigation", "mitigation", [r for r in rows if "baseline" in r["what"]], tables={"all": rows})
+    if args.engine:
+        rows, part = taught(args.data, english_encoder(), args.engine, 200), "icl"
+        pattern = "FEWL's demonstrations −|true demonstrations − random: [sm]"
+    elif args.sft:
+        rows, part = tuned(args.data, english_encoder(), args.sft), "label_free_sft"
+        pattern = "FEWL's answers( to| − random: m)|(FEWL's|others|true) answers − random: s"
+    else:
+        rows, part, pattern = icl(args.data, english_encoder()), "", "baseline"
+    shown = [r for r in rows if re.search(pattern, r["what"])]
+    save("mitigation", "mitigation", shown, tables={"all": rows}, part=part)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ lexical measures and blind labels: blind-N.jsonl has 100 sentences of new arms i
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import subprocess
@@ -28,7 +29,7 @@ from annotators.records import HALLUCINATED, LABELS
 from annotators.text.sentences import split_sentences
 from annotators.text.words import stem_set, words_of
 from annotators.verifier.annotator import SHIPPED
-from benchmarks.common import ROOT, Row, line, mean_row, parser, save, write_rows
+from benchmarks.common import RESULTS, ROOT, Row, line, mean_row, parser, save, write_rows
 from engines.checkpoint import locate, prompt_ids
 from mitigate.io import read_rows
 from mitigate.rewards.inputs import Answer, cannot_tell, reference_of, specifics
@@ -79,7 +80,7 @@ ARMS: dict[str, Row] = SAID["arms"]
 
 def run_arm(work: Path, arm: str, seed: int, changed: Sequence[str]) -> Path:
     """The folder of an arm's run, made or gone on with; one that is done is compared with these keys."""
-    how, name = ARMS[arm], "best of 8" if arm == "base" else arm
+    how, name = ARMS[arm], ARMS[arm].get("run", arm)
     own = (key.replace("{work}", str(work)) for key in [*how["keys"], *how.get("own", [])])
     keys = [f"data={work / how['data']}", f"seed={seed}", *own]
     if how["data"] == "train.jsonl":
@@ -87,8 +88,7 @@ def run_arm(work: Path, arm: str, seed: int, changed: Sequence[str]) -> Path:
         keys += [f"evaluation.annotator={JUDGE}", "evaluation.temperature=0", *changed]
     folder = work / re.sub("[^a-z0-9]+", "-", f"{name} {seed}".lower())
     command = [sys.executable, "-m", "mitigate.cli", "run", how["recipe"], *keys, "--output", str(folder)]
-    if code := subprocess.run(command, cwd=ROOT).returncode:
-        sys.exit(f"{arm}: `mitigate run` ended with exit code {code}, see above")
+    subprocess.run(command, cwd=ROOT, check=True)
     return folder
 
 
@@ -96,10 +96,10 @@ def answers(folder: Path, arm: str, tokenizer: Any) -> list[Row]:
     """The held-out questions, each with its answer as "given", and as "answer" without a last sentence "cut off"."""
     if (folder / "model").is_dir():
         asked = {r["id"]: r for r in read_rows(folder.parent / "held_out.jsonl")}
-        rows = [{**asked[r["id"]], **r} for r in read_rows(folder / "samples.jsonl") if r["when"] == "after"]
+        when = "before" if arm == "base" else "after"
+        rows = [{**asked[r["id"]], **r} for r in read_rows(folder / "samples.jsonl") if r["when"] == when]
     else:
-        stage = "first" if arm == "base" else "chosen"
-        rows = [{**r, "answer": r["stages"][stage]["answer"] or ""} for r in read_rows(folder / "results.jsonl")]
+        rows = [{**r, "answer": r["stages"]["chosen"]["answer"] or ""} for r in read_rows(folder / "results.jsonl")]
     for r in rows:
         text = r["answer"].rstrip()
         # Tokenised anew, a text may have a few tokens fewer than were written.
@@ -172,7 +172,7 @@ def measured(work: Path, arm: str, seed: int, changed: Sequence[str]) -> list[Ro
     kept = folder / f"counted-{arm.replace(' ', '-')}-{'-'.join(one[:8] for one in fingerprints().values())}.jsonl"
     if not kept.is_file():
         rows = answers(folder, arm, tokenizer)
-        nats = divergence(folder, rows, tokenizer) if (folder / "model").is_dir() else []
+        nats = divergence(folder, rows, tokenizer) if arm != "base" and (folder / "model").is_dir() else []
         write_rows(kept, [r | ({"KL": nats[i]} if i < len(nats) else {}) for i, r in enumerate(counted(rows))])
     return list(read_rows(kept))
 
@@ -286,9 +286,11 @@ def main() -> None:
     for arm, seed in runs:
         found.setdefault(arm, []).append(measured(work, arm, seed, args.set))
     print("\n".join(map(line, rows := results(found, labels))))
-    if args.page:
-        tables = {"settings": {k: str(v).replace(f"{ROOT}/", "") for k, v in vars(args).items()}, "all": rows}
-        tables["labels"] = [[*r.values()] for r in labels]
+    if args.page:  # arms that were not run now stay as they were measured
+        old = json.loads((RESULTS / "mitigation.json").read_text(encoding="utf-8"))["parts"]["proof"]["tables"]
+        tables: Row = {"settings": {k: str(v).replace(f"{ROOT}/", "") for k, v in vars(args).items()}}
+        tables["all"] = rows = rows + [r for r in old["all"] if re.split(": | − ", r["what"])[0] not in found]
+        tables["labels"] = [[*r.values()] for r in labels] + [one for one in old["labels"] if one[1] not in found]
         judges = ", ".join(f"{name} {fingerprint}" for name, fingerprint in fingerprints().items())
         about = f"{SAID['says'].strip()} Answers are counted by {judges}."
         save("mitigation", "proof", of_arms(rows), tables=tables, about=about, packages=["trl", "peft"])

@@ -173,19 +173,20 @@ def test_proof_reads_blind_labels_back(proof, tmp_path):
 
 def test_proof_runs_and_refuses(proof, tmp_path, monkeypatch, capsys):
     """All are asked greedily; a run that is done is compared; wrong commands end before any run."""
-    commands, codes = [], [0, 2]
+    commands, run = [], subprocess.run
 
-    def called(command, cwd):
+    def called(command, **how):
+        code = len(commands) * 2
         commands.append(command)
-        return SimpleNamespace(returncode=codes.pop(0))
+        return run([sys.executable, "-c", f"raise SystemExit({code})"], **how)
 
     monkeypatch.setattr(proof["subprocess"], "run", called)
     assert proof["run_arm"](tmp_path, "GRPO, scalar", 2, ["trainer.steps=2"]) == tmp_path / "grpo-scalar-2"
     keys = {"trainer.steps=2", "seed=2", "reward.annotator=embedded", "evaluation.annotator=embedded-fast"}
     assert keys | {"evaluation.temperature=0"} <= {*commands[0]}
-    with pytest.raises(SystemExit, match="base: `mitigate run` ended with exit code 2"):
+    with pytest.raises(subprocess.CalledProcessError, match="exit status 2"):
         proof["run_arm"](tmp_path, "base", 0, [])
-    assert commands[1][-1] == str(tmp_path / "best-of-8-0")
+    assert commands[1][-1] == str(tmp_path / "mask-dpo-copying-alike-0")  # which asks the base first
 
     def main(*asked):
         monkeypatch.setattr(sys, "argv", ["proof", "--work", str(tmp_path), "--held-out", "1", *asked])
@@ -219,9 +220,29 @@ def test_proof_takes_answers_without_cut_ends(proof, tmp_path):
         assert folder == "best" or {r["kind"] for r in rows} == {"open"}
         return [(r["answer"], r["given"], r["cut off"]) for r in rows]
 
-    assert found("best", "base") == [("One.", "One.", False)]
     assert found("best", "best of 8") == [("", "", False)]
+    assert found("grpo", "base") == [("no", "no", False)]
     assert found("grpo", "GRPO, scalar") == [("It is red.", long, True), (f"{long}.", f"{long}.", False)]
+
+
+def test_page_of_the_proof_keeps_arms_that_are_not_run_again(proof, tmp_path, monkeypatch):
+    rows = [{"what": what, "n": 1, "value": 9} for what in ("base: x", "best of 8 − base: x", "Mask-DPO: x")]
+    tables = {"all": rows, "labels": [[0, "base"], [1, "Mask-DPO"]]}
+    kept = {"parts": {"proof": {"tables": tables}}}
+    saved = {}
+    for name, value in {
+        "RESULTS": written(tmp_path / "mitigation.json", [kept]).parent,
+        "questions": lambda *_: [{"id": "a"}] * 3, "measured": lambda *_: [], "labelled": lambda _: [],
+        "results": lambda *_: [{"what": "base: x", "n": 2, "value": 1}], "save": lambda *_, **made: saved.update(made),
+    }.items():  # fmt: skip
+        monkeypatch.setitem(proof, name, value)
+    asked = ["--work", str(tmp_path), "--arms", "base", "--held-out", "1", "--train", "2", "--page"]
+    monkeypatch.setattr(sys, "argv", ["proof", *asked])
+    proof["main"]()
+    assert [(r["what"], r["value"]) for r in saved["tables"]["all"]] == [
+        ("base: x", 1), ("best of 8 − base: x", 9), ("Mask-DPO: x", 9)
+    ]  # fmt: skip
+    assert saved["tables"]["labels"] == [[1, "Mask-DPO"]]
 
 
 def test_proof_counts_each_verdict_once(proof, monkeypatch):

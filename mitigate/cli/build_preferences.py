@@ -28,6 +28,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.output()
     text = "The two hallucination rates of a pair differ by at least X, from 0 to 1 (%(default)s)."
     parser.number("--min-gap", text, "a number from 0 to 1", lambda gap: 0 <= gap <= 1, "X", default=0.0)
+    text = "The better answer of a pair may copy the reference by X more than the worse one, from -1 to 1 (any)."
+    parser.number("--copy-gap", text, "a number from -1 to 1", lambda gap: -1 <= gap <= 1, "X")
     parser.set_defaults(run=run)
 
 
@@ -49,7 +51,7 @@ def check_annotated(record: Record) -> list[Problem]:
 def run(args: argparse.Namespace) -> int:
     check_files(args)
     samples, rejected = read_whole(args.input, check_annotated, args.output)
-    pairs = build_pairs(samples, min_gap=args.min_gap)
+    pairs = build_pairs(samples, min_gap=args.min_gap, copy_gap=args.copy_gap)
     write_lines(args.output, pairs)
     n = len({(sample["question"], sample["reference"]) for sample in samples})
     if args.json:

@@ -4,8 +4,7 @@ Writes results.jsonl (the answer as given, its annotation, what it would have be
 answer beside the one that is given), answers.html (what is known of every given sentence) and the figures of the first,
 the chosen and the given answers. The first is the likeliest one (temperature 0), so that what is gained by choosing and
 correcting is not only what any user gains by not sampling; the others are drawn. Since the annotator that judges also
-chose, a lexical control stands beside its rate: the share of an answer's content words and numbers that its reference
-has, which only tells copying from inventing.
+chose, a lexical control stands beside its rate: how much of an answer is copied from its reference.
 
 A second run goes on where the first one stopped; replies are cached. A question that a request failed for is kept with
 its `error`, and the next run does its chunk again.
@@ -23,7 +22,6 @@ import numpy as np
 from pydantic import Field
 
 from annotators.evaluation.metrics import Statistic, paired_difference
-from annotators.text.words import stem_set, words_of
 from engines.types import Engine, EngineError, Sampling, check_asked
 from fewl.expertise import reference_answers
 from fewl.ranking import pick_answers
@@ -36,13 +34,14 @@ from mitigate.recipes.config import Recipe
 from mitigate.recipes.data import Scoring, check_question, read_good
 from mitigate.recipes.folder import RunFolder
 from mitigate.report.html import write_page, write_run_page
-from mitigate.report.totals import Totals, percent
+from mitigate.report.totals import Totals
 from mitigate.rewards.config import Judging
+from mitigate.rewards.inputs import copied
 
 RESULTS = "results.jsonl"
 CONTEXT = ("question", "reference", "language")
 STAGES = ("first", "chosen", "given")
-HEADINGS = (*runner.HEADINGS[1:], "words in document")
+HEADINGS = runner.HEADINGS[1:]
 Engines = Mapping[str, Engine]
 Rows = Sequence[Record]
 Texts = Sequence[Sequence[str]]  # the candidates of each row
@@ -245,8 +244,7 @@ def _stage(row: Record, stage: str) -> Record:
 def _figures(results: Rows) -> dict[str, Any]:
     """The runner's figures of each stage, and how the given answers differ from the first ones.
 
-    An abstention counts as no answer. ``in_document`` is the share of content words that the reference has.
-    Differences are bootstrapped over questions.
+    An abstention counts as no answer. Differences are bootstrapped over questions.
     """
     out: dict[str, Any] = {
         "questions": len(results),
@@ -256,18 +254,16 @@ def _figures(results: Rows) -> dict[str, Any]:
     }
     statistics: dict[str, dict[str, Statistic]] = {}
     for stage in STAGES:
-        rows, counts_Q4 = [], np.zeros((len(results), 4))  # hallucinated, factual; words in the document, all words
+        rows, counts_Q4 = [], np.zeros((len(results), 4))  # hallucinated, factual; how much is copied, of 0 or 1
         for q, row in enumerate(results):
             one = _stage(row, stage)
             if one["answer"] and not (stage == "given" and row.get("action") == "abstained"):
                 rows.append(one)
-                own, words, known = Totals.of([one]), words_of(one["answer"]), stem_set(row["reference"])
-                content = [stem in known for stem, counts in zip(words.stems, words.content, strict=True) if counts]
-                counts_Q4[q] = own.hallucinated, own.factual, sum(content), len(content)
-        h_Q, f_Q, known_Q, content_Q = counts_Q4.T
-        statistics[stage] = {"rate": _ratio(h_Q, f_Q), "in_document": _ratio(known_Q, content_Q)}
-        share = statistics[stage]["in_document"](np.ones(len(results)))
-        out[stage] = {"set": "asked", "when": stage, **runner.figures(rows), "in_document": share}
+                own, share = Totals.of([one]), copied(one)
+                counts_Q4[q] = own.hallucinated, own.factual, share or 0, share is not None
+        h_Q, f_Q, copied_Q, known_Q = counts_Q4.T
+        statistics[stage] = {"rate": _ratio(h_Q, f_Q), "copied": _ratio(copied_Q, known_Q)}
+        out[stage] = {"set": "asked", "when": stage, **runner.figures(rows)}
     groups = list(range(len(results)))
     out["difference"] = {
         name: paired_difference(statistic, statistics["first"][name], groups)
@@ -282,7 +278,7 @@ def _ratio(above: np.ndarray, below: np.ndarray) -> Statistic:
 
 
 def _table(figures: Mapping[str, Any]) -> list[list[str]]:
-    return [[*runner.cells(figures[stage])[1:], percent(figures[stage]["in_document"])] for stage in STAGES]
+    return [runner.cells(figures[stage])[1:] for stage in STAGES]
 
 
 def _note(figures: Mapping[str, Any]) -> str:
@@ -290,7 +286,7 @@ def _note(figures: Mapping[str, Any]) -> str:
     said = []
     for name, what in (
         ("rate", "hallucinated of factual sentences"),
-        ("in_document", "content words and numbers that the document has (no annotator is asked)"),
+        ("copied", "copied from the document (no annotator is asked)"),
     ):
         one = figures["difference"][name]
         if one["low"] is not None:

@@ -33,6 +33,9 @@ class Sampling(Section):
     temperature: float = Field(default=1.0, gt=0, le=2)
     max_new_tokens: int = Field(default=512, ge=1)
     min_gap: float = Field(default=0.0, ge=0, le=1, description="smallest difference of the two rates of a pair")
+    copy_gap: float | None = Field(
+        default=None, ge=-1, le=1, description="by how much the better answer may copy more (0.2 keeps copying down)"
+    )
 
 
 class Trainer(shared.Trainer):
@@ -90,7 +93,7 @@ def prepare(options: Options, questions: Questions, folder: RunFolder) -> None:
     seed = options.seed + 1
     for records in runner.ask(options.model, rows[first:], options, how, n=how.per_question, seed=seed, chunk=CHUNK):
         folder.append(SAMPLED, (one.to_dict() for one in judge.annotate_batch(records)))
-    pairs = build_pairs(folder.rows(SAMPLED), min_gap=how.min_gap)
+    pairs = build_pairs(folder.rows(SAMPLED), min_gap=how.min_gap, copy_gap=how.copy_gap)
     if not pairs:
         raise UsageError("no pairs: no two answers to one question differ in their hallucination rates")
     chats = {(row["question"], row["reference"]): row["prompt"] for row in questions.train}

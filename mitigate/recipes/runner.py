@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from annotators.base import Annotator
@@ -34,6 +35,7 @@ from mitigate.recipes.trainer import MODEL
 from mitigate.report import terminal
 from mitigate.report.html import write_run_page
 from mitigate.report.totals import NOT_CHECKED, UNSURE, Totals, percent, printable
+from mitigate.rewards.inputs import copied
 
 Part = Callable[[Any, Questions, RunFolder], None]
 Row = Mapping[str, Any]
@@ -46,6 +48,7 @@ CHUNK, SHOWN = 64, 24  # questions asked at once, and shown on the page
 MOST_FAILED = 0.1  # share of the sentences; where more failed, the judge is what has to be mended
 HEADINGS = (
     "questions", "when", "answers", "hallucinated", "95 % interval", "no verdict", "supported", "sentences", "silent",
+    "copied",
 )  # fmt: skip
 WIDTH = 120  # columns where the output is no terminal
 
@@ -100,7 +103,8 @@ def show(folder: RunFolder) -> None:
     print(
         f"Judged by {printable('; '.join(done['judges']))}. Hallucinated: of factual sentences. No verdict: sentences "
         "that the judge was not sure of or could not judge. Supported (repeats count once) and sentences: mean per "
-        f"answer. Silent: answers without a fact. Interval over answers. {by_reward(done['table'])}"
+        "answer. Silent: answers without a fact. Copied: how much of an answer is its document's, by words. Interval "
+        f"over answers. {by_reward(done['table'])}"
     )
     for name in ("report.html", SAMPLES, METRICS, CONFIG, MODEL):
         print(f"{name.split('.')[0]}: {folder / name}")
@@ -194,14 +198,17 @@ def figures(rows: Iterable[Row]) -> dict[str, Any]:
     ``rate`` is hallucinated / judged factual sentences (lower is better, None without any), with its 95 % ``interval``
     over answers; ``unsure`` are the sentences that the judge was not sure of, ``not_checked`` those that it could not
     judge; ``supported`` and ``sentences`` are per answer (repeats of a supported sentence counted once); ``silent`` is
-    the share of answers that state nothing; ``by_reward`` the rate by the reward's annotator, where that is another
+    the share of answers that state nothing; ``copied``, which asks no annotator, is how much of an answer is its
+    reference's (mean density); ``by_reward`` the rate by the reward's annotator, where that is another
     (``two_judges``).
     """
     totals, supported, silent, others, two = Totals(), 0, 0, [], False
+    shares: list[float] = []
     for row in rows:
         totals.add(row)
         supported += len({s["text"] for s in row["sentences"] if s["label"] == "supported"})
         silent += all(s["label"] == "no_fact" for s in row["sentences"])
+        shares += [share] if (share := copied(row)) is not None else []
         two |= "by_reward" in row
         others += row.get("by_reward", {}).get("labels", [])
     n = totals.records
@@ -209,7 +216,8 @@ def figures(rows: Iterable[Row]) -> dict[str, Any]:
         "answers": n, "factual": totals.factual, "hallucinated": totals.hallucinated, "rate": totals.rate,
         "interval": totals.interval, "unsure": totals.kinds[UNSURE], "not_checked": totals.kinds[NOT_CHECKED],
         "supported": supported / n if n else None, "sentences": totals.sentences / n if n else None,
-        "silent": silent / n if n else None, "by_reward": hallucination_rate(others), "two_judges": two,
+        "silent": silent / n if n else None, "copied": fmean(shares) if shares else None,
+        "by_reward": hallucination_rate(others), "two_judges": two,
     }  # fmt: skip
 
 
@@ -260,6 +268,7 @@ def cells(row: Row) -> list[str]:
         f"{row['unsure'] + row.get('not_checked', 0):,}",  # earlier runs counted them together
         *(f"{row[name]:.2f}" if row[name] is not None else "–" for name in ("supported", "sentences")),
         percent(row["silent"]),
+        percent(row.get("copied")),  # earlier runs did not count it
     ]
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
+from statistics import fmean
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -538,6 +539,16 @@ class Reference:
 def reference_of(text: str) -> Reference:
     """The reference with this text, made once as long as it is among those used last."""
     return Reference(text)
+
+
+def copied(record: Mapping[str, Any]) -> float | None:
+    """How much of an annotated answer is its reference's, in [0, 1]: the mean density of its sentences; None without
+    a sentence or a reference.
+    """
+    known, spans = reference_text(record["reference"]), [(s["start"], s["end"]) for s in record["sentences"]]
+    if not known.strip() or not spans:
+        return None
+    return fmean(reference_of(known).density(record["answer"][start:end]) for start, end in spans)
 
 
 # --- what was found out about the sentences of an answer --------------------------------------------------------------

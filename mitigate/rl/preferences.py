@@ -14,6 +14,7 @@ from typing import Any
 from annotators.evaluation.anah import named_spans
 from annotators.evaluation.metrics import UNSUPPORTED
 from annotators.records import HALLUCINATED, LABELS, hallucination_rate
+from mitigate.rewards.inputs import copied
 
 FALSE = HALLUCINATED | {UNSUPPORTED}  # a pair of Mask-DPO does not say which of the two
 KEPT = {"chosen": frozenset({"supported"}), "rejected": FALSE}
@@ -22,16 +23,22 @@ LEFT_OUT = {"chosen": FALSE, "rejected": frozenset({"supported"})}
 """Labels of the sentences that the paper leaves out on each side (Gu et al. 2025); all else counts."""
 
 
-def best_against_worst(samples: Sequence[Mapping[str, Any]], *, min_gap: float = 0.0) -> dict[str, Any] | None:
+def best_against_worst(
+    samples: Sequence[Mapping[str, Any]], *, min_gap: float = 0.0, copy_gap: float | None = None
+) -> dict[str, Any] | None:
     """The pair of one question, or None where its samples do not differ.
 
     Answers are ranked by hallucination rate (hallucinated / judged factual sentences). Among the best that with most
     supported sentences is chosen, then the first; among the worst the first is rejected. Samples without a judged
-    factual sentence take no part, nor do pairs of which one side would be empty under the mask.
+    factual sentence take no part.
+
+    True answers are often copies, so that a policy learns to copy. With ``copy_gap`` a pair differs in truth alone:
+    among the best the one that copies least is chosen, among the worst the one that copies most is rejected.
 
     Args:
         samples: Annotated records of one question.
         min_gap: Smallest difference of the two rates, in [0, 1]; a difference of 0 is a tie and never makes a pair.
+        copy_gap: By how much :func:`copied` of the chosen answer may be above the rejected one's at most, in [-1, 1].
 
     Returns:
         {"prompt", "chosen", "rejected"} as chats, "reference", "chosen_sentences", "rejected_sentences",
@@ -42,14 +49,17 @@ def best_against_worst(samples: Sequence[Mapping[str, Any]], *, min_gap: float =
         labels = [sentence["label"] for sentence in sample["sentences"]]
         rate = hallucination_rate(labels)
         if rate is not None:
-            rated.append((rate, -sum(label in KEPT["chosen"] for label in labels), sample))
+            share = 0.0 if copy_gap is None else copied(sample) or 0.0
+            rated.append((rate, share, -sum(label in KEPT["chosen"] for label in labels), sample))
     if len(rated) < 2:
         return None
-    best = min(rated, key=lambda row: row[:2])
-    worst = max(rated, key=lambda row: row[0])
-    if worst[0] - best[0] <= 0 or worst[0] - best[0] < min_gap or best[1] == 0:
+    best = min(rated, key=lambda row: row[:3])
+    worst = max(rated, key=lambda row: row[:2])
+    if worst[0] - best[0] <= 0 or worst[0] - best[0] < min_gap:
         return None
-    chosen, rejected = best[2], worst[2]
+    if copy_gap is not None and best[1] - worst[1] > copy_gap:
+        return None
+    chosen, rejected = best[3], worst[3]
     return {
         "prompt": [{"role": "user", "content": chosen["question"]}],
         "chosen": [{"role": "assistant", "content": chosen["answer"]}],
@@ -66,12 +76,14 @@ def best_against_worst(samples: Sequence[Mapping[str, Any]], *, min_gap: float =
     }
 
 
-def build_pairs(samples: Iterable[Mapping[str, Any]], *, min_gap: float = 0.0) -> list[dict[str, Any]]:
+def build_pairs(
+    samples: Iterable[Mapping[str, Any]], *, min_gap: float = 0.0, copy_gap: float | None = None
+) -> list[dict[str, Any]]:
     """One pair for each (question, reference) whose samples differ, in order of first appearance."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for sample in samples:
         groups.setdefault((sample["question"], sample["reference"]), []).append(sample)
-    pairs = (best_against_worst(group, min_gap=min_gap) for group in groups.values())
+    pairs = (best_against_worst(group, min_gap=min_gap, copy_gap=copy_gap) for group in groups.values())
     return [pair for pair in pairs if pair is not None]
 
 

@@ -68,9 +68,9 @@ def test_smollm2_answers_and_is_mended(tmp_path, capsys):
         assert sum(len(text.split()) for text in row["candidates"]) > 20  # it does say something
         assert row["stages"]["first"]["answer"] == row["candidates"][0]
     assert done["given"]["hallucinated"] <= done["chosen"]["hallucinated"]
-    assert 0 < done["first"]["in_document"] <= 1
+    assert 0 < done["first"]["copied"] <= 1
     assert (out / "report.html").read_text().count("<article") == 2
-    assert "words in document" in capsys.readouterr().out
+    assert "copied" in capsys.readouterr().out
 
 
 @pytest.mark.slow

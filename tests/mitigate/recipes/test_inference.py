@@ -67,16 +67,16 @@ def test_choose_correct_and_withhold(tmp_path, capsys):
     assert [done[stage]["hallucinated"] for stage in ("first", "chosen", "given")] == [4, 3, 1]
     assert [done[stage]["factual"] for stage in ("first", "chosen", "given")] == [4, 4, 3]
     assert done["unanswered"] == 1
-    # Content words: cost, 30, Marks; tower, 12 or 14, floors. All but the first three are in the reference.
-    # first: 0/3 | 3/3 0/3 | 0/3; given: 3/3 | 3/3 0/3 | –
-    for name, first, given in (("in_document", 3 / 12, 6 / 9), ("answers", 3, 2), ("sentences", 4 / 3, 3 / 2)):
+    # Of LOST's four words "It" alone is in the reference; all five of RIGHT and WRONG stand there in this order.
+    # first: 1/4 | (1 + 1/4) / 2 | 1/4; given: 1 | (1 + 1/4) / 2 | –
+    for name, first, given in (("copied", 3 / 8, 13 / 16), ("answers", 3, 2), ("sentences", 4 / 3, 3 / 2)):
         assert (done["first"][name], done["given"][name]) == (first, given)
     assert done["difference"]["rate"]["difference"] == 1 / 3 - 4 / 4
-    assert done["difference"]["in_document"]["difference"] == 6 / 9 - 3 / 12
+    assert done["difference"]["copied"]["difference"] == 13 / 16 - 3 / 8
     assert -1 <= done["difference"]["rate"]["low"] < 1 / 3 - 4 / 4 < done["difference"]["rate"]["high"] <= 0
     for out_text in (printed.out, capsys.readouterr().out):
-        assert re.search(r"first +│ +3 │ +100 % of 4 │.* 0.00 │ +1.33 │ +0 % │ +25 % │", out_text)
-        assert re.search(r"given +│ +2 │ +33 % of 3 │.* 1.00 │ +1.50 │ +0 % │ +67 % │", out_text)
+        assert re.search(r"first +│ +3 │ +100 % of 4 │.* 0.00 │ +1.33 │ +0 % │ +38 % │", out_text)
+        assert re.search(r"given +│ +2 │ +33 % of 3 │.* 1.00 │ +1.50 │ +0 % │ +81 % │", out_text)
     assert "data.jsonl:5: reference: expected" in printed.err
     assert RIGHT in (out / "answers.html").read_text()
     page = (out / "report.html").read_text()

@@ -442,8 +442,11 @@ def test_figures_by_hand() -> None:
     assert found["sentences"] == 2.5
     assert found["silent"] == 0.5
     assert found["by_reward"] == 0.25  # 1 of 4
-    assert (found["hallucinated"], found["unsure"]) == (1, 0)
-    assert figures([])["rate"] is None
+    assert (found["hallucinated"], found["unsure"], found["copied"]) == (1, 0, 0.0)
+    assert (figures([])["rate"], figures([])["copied"]) == (None, None)
+    quotes = {**rows[1], "reference": "A tall grey stone tower. C."}  # one of two sentences is the document's
+    assert figures([quotes])["copied"] == 0.5
+    assert cells(compare([quotes])[0])[HEADINGS.index("copied")] == "50 %"
     assert "held-out, before: 25 %" in by_reward(compare(rows))
     assert by_reward(compare([sample("A.", ["supported"])])).startswith("The judge is the reward's own annotator")
     doubtful = sample("A. B.", ["supported", None], by_reward={"labels": [None, None]})

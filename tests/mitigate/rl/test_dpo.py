@@ -13,6 +13,7 @@ from trl import DPOConfig, DPOTrainer
 
 from examples.pocket import lm
 from mitigate.cli.main import main
+from mitigate.rewards.inputs import copied
 from mitigate.rl.dpo import MASK_DPO, PAPER_MASK_DPO, MaskDPOCollator
 from mitigate.rl.preferences import best_against_worst, build_pairs, published_item, sentences_of
 from tests.helpers.jsonl import read_rows, write_rows
@@ -82,6 +83,30 @@ def test_ties_singles_gaps_and_groups():
     rows = [sample("sc", "a"), sample("s", "b"), sample("s", "a"), sample("c", "b")]
     assert [pair["prompt"][0]["content"] for pair in build_pairs(rows)] == ["a", "b"]  # gaps 0.5 and 1
     assert [pair["rejected_rate"] for pair in build_pairs(rows, min_gap=0.75)] == [1.0]
+
+
+def test_pairs_that_differ_in_truth_alone():
+    """Density is 1 for the reference's own sentence and 0 for one without any of its words."""
+    reference = "The stone bridge over the quiet river was built in 1804."
+    texts = {"copy": reference, "own": "Masons finished that crossing early.", "false": "Nobody knows anything there."}
+
+    def judged(name, label):
+        one = {"start": 0, "end": len(texts[name]), "label": label}
+        return {"question": "q", "reference": [reference], "answer": texts[name], "sentences": [one]}
+
+    copy, own = judged("copy", "supported"), judged("own", "supported")
+    wrong, wrong_copy = judged("false", "contradictory"), judged("copy", "contradictory")
+    assert (copied(copy), copied(own)) == (1, 0)
+
+    def pair(*samples, gap):
+        found = best_against_worst(samples, copy_gap=gap)
+        return found and tuple(found[side][0]["content"] for side in ("chosen", "rejected"))
+
+    assert pair(copy, own, wrong, gap=None) == (texts["copy"], texts["false"])
+    assert pair(copy, own, wrong, gap=0.2) == (texts["own"], texts["false"])
+    assert pair(copy, wrong, gap=0.2) is None
+    assert pair(copy, wrong, wrong_copy, gap=0.2) == (texts["copy"], texts["copy"])
+    assert pair(copy, wrong, gap=1.0) == (texts["copy"], texts["false"])
 
 
 # --- the collator -------------------------------------------------------------------------------------------------
