@@ -23,13 +23,17 @@ run: setup out/.fresh
 		echo "Instead, the finished answers of examples/records.jsonl are annotated and corrected, and a simulated model is trained."; \
 		$(BIN)/mitigate annotate --input examples/records.jsonl --output out/annotated.jsonl --html out/report.html && \
 		$(BIN)/mitigate correct --input examples/records.jsonl --output out/corrected.jsonl --delete && \
-		{ test -f out/pocket-world/world.json || $(BIN)/python -m examples.pocket make; } && \
+		$(MAKE) --no-print-directory out/pocket-world/world.json && \
 		$(BIN)/python -m examples.pocket run examples/pocket/rlhf.yaml --output out/pocket; \
 	fi
 
 # Results of older code, weights or examples are made anew; complete ones are only printed again.
 out/.fresh: $(wildcard examples/*.jsonl) $(shell find annotators engines mitigate recipes/inference recipes/mask_dpo examples/pocket -type f -not -name '*.md' -not -name '*.pyc')
-	@mkdir -p out && rm -rf out/annotated.jsonl out/report.html out/corrected.jsonl out/answers out/trained out/pocket out/pocket-world && touch $@
+	@mkdir -p out && rm -rf out/annotated.jsonl out/report.html out/corrected.jsonl out/answers out/trained out/pocket && touch $@
+
+# The simulated world that a smaller model knows: questions, the model, what its oracle judges by.
+out/pocket-world/world.json: $(wildcard examples/pocket/*.py) | setup
+	@rm -rf out/pocket-world && $(BIN)/python -m examples.pocket make
 
 # Without a network the small annotator judges.
 demo: setup

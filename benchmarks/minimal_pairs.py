@@ -2,7 +2,7 @@
 
     python -m benchmarks.minimal_pairs --languages --no-fact --data ../shared/data
 
-minimal_pairs.jsonl is written by hand, about the passages of examples/documents.jsonl: the true sentence is in other
+minimal_pairs.jsonl is written by hand, about the passages of examples/documents_*.jsonl: the true sentence is in other
 words than its passage, the false one often made of other facts of it. Sentences of Wikipedia articles of 2024 (never
 committed) are edited here by narrow rules that training does not share. smoke_languages.jsonl has short texts in six
 languages, no_fact.jsonl sentences that state nothing, and look-alikes. No annotator is trained on any of it.
@@ -275,7 +275,7 @@ def no_fact_rows(annotator: Annotator) -> list[Row]:
 def pairs_by_hand() -> list[Row]:
     """The pairs written by hand, each with its passage, the parts of one document."""
     parts: dict[str, list[str]] = {}
-    for r in read_rows(ROOT / "examples" / "documents.jsonl"):
+    for r in (r for name in ("train", "held_out") for r in read_rows(ROOT / "examples" / f"documents_{name}.jsonl")):
         parts.setdefault(r["document"], []).append(r["reference"])
     pairs = read_rows(HERE / "minimal_pairs.jsonl")
     return [pair | {"passage": " ".join(parts[pair["passage_id"]])} for pair in pairs]

@@ -146,9 +146,8 @@ def tuned(data: Path, encode: Encode, work: Path) -> list[Row]:
     return rows + compared(values, "SmolLM2 tuned on {} answers")
 
 
-def of_run(folder: Path) -> list[Row]:
-    """Rows of a complete run of a recipe that `make run` starts: one that answers and mends, or one that trains."""
-    done = json.loads((folder / "done.json").read_text(encoding="utf-8"))
+def of_run(done: Row) -> list[Row]:
+    """Rows of the figures of a run that `make run` starts: one that answers and mends, or one that trains."""
     stages = done["table"] if "table" in done else [done[stage] for stage in ("first", "chosen", "given")]
     shown = []
     for one in stages:
@@ -172,11 +171,10 @@ def main() -> None:
     made.add_argument("--engine", help="measure what demonstrations change in its answers to 200 questions instead")
     args = made.parse_args()
     if args.run:
+        runs = [json.loads((folder / "done.json").read_text(encoding="utf-8")) for folder in args.run]
         judge = next(read_rows(args.run[0] / "results.jsonl"))["annotator"]
-        about = f"Annotator {judge['name']}, fingerprint {judge['fingerprint']}; embedded-fast judges training."
-        save(
-            "mitigation", "mitigation", [r for folder in args.run for r in of_run(folder)], part="answers", about=about
-        )
+        about = f"Judged by {judge['name']} ({judge['fingerprint']}); training by {'; '.join(runs[1]['judges'])}."
+        save("mitigation", "mitigation", [r for done in runs for r in of_run(done)], part="answers", about=about)
         return
     if args.engine:
         rows, part = taught(args.data, english_encoder(), args.engine, 200), "icl"
@@ -186,8 +184,9 @@ def main() -> None:
         pattern = "FEWL's answers( to| − random: m)|(FEWL's|others|true) answers − random: s"
     else:
         rows, part, pattern = icl(args.data, english_encoder()), "", "baseline"
-    shown = [r for r in rows if re.search(pattern, r["what"])]
-    save("mitigation", "mitigation", shown, tables={"all": rows}, part=part)
+    save(
+        "mitigation", "mitigation", [r for r in rows if re.search(pattern, r["what"])], tables={"all": rows}, part=part
+    )
 
 
 if __name__ == "__main__":

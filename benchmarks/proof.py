@@ -1,4 +1,4 @@
-"""Does training with sentence rewards make a real language model hallucinate less? SmolLM2 on real articles, six arms.
+"""Does training with sentence rewards make a real language model hallucinate less? SmolLM2 on real articles.
 
     python -m benchmarks.proof --data ../shared/data --blind  # questions, runs of the arms, figures, sentences to label
     python -m benchmarks.proof --data ../shared/data --page   # once these are labelled
@@ -270,10 +270,11 @@ def main() -> None:
     made.add_argument("--blind", action="store_true", help="draw 100 sentences of each of these arms to label")
     made.add_argument("--page", action="store_true", help="write the page, with the labels")
     args = made.parse_args()
+    args.arms = list(dict.fromkeys(["base", *args.arms] if args.page else args.arms))  # others are compared with it
     runs, work = [(a, s) for a in args.arms for s in args.seeds if s < ARMS[a]["seeds"]], args.work.resolve()
     if not runs:
         made.error(f"none of --arms has a run of --seeds {args.seeds}: most have seed 0 only")
-    labels = labelled(work) if args.page else []
+    labels = [r for r in labelled(work) if r["arm"] in args.arms] if args.page else []
     asked = questions(args.data, args.held_out)
     if len(asked) < args.held_out + args.train:
         made.error(f"--held-out and --train: expected at most {len(asked)} questions, which --data has, in all")

@@ -175,4 +175,4 @@ def prompt_ids(tokenizer: Any, chat: Chat) -> list[int]:
 
 def opened(tokenizer: Any, ids: Sequence[int]) -> str:
     """The tag of a block of thoughts that a prompt of these token ids ends with (some templates open one), else ""."""
-    return THOUGHTS if tokenizer.decode(list(ids[-8:])).rstrip().endswith(THOUGHTS) else ""
+    return THOUGHTS if tokenizer.decode(list(ids[-16:])).rstrip().endswith(THOUGHTS) else ""

@@ -381,8 +381,11 @@ class TransformersEngine:
         text = self.tokenizer.decode(said.ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         cuts = [found for stop in sampling.stop if (found := text.find(stop)) >= 0]
         text = text[: min(cuts)] if cuts else text
-        chosen = text.strip()  # some tokenizers begin every text with a blank
-        text = chosen if sampling.choices and chosen in sampling.choices else said.opened + text
+        if sampling.choices:
+            chosen = text.strip()  # some tokenizers begin every text with a blank
+            text = chosen if chosen in sampling.choices else text
+        else:
+            text = said.opened + text
         tokens = None
         if sampling.logprobs:
             tokens = tuple(

@@ -118,7 +118,8 @@ def _read(output: Any, sampling: Sampling, before: str) -> ChatResult:
                 _token(step[token], step.values() if sampling.top_logprobs else ())
                 for step, token in zip(one.logprobs, one.token_ids, strict=True)
             )
-        samples.append(Sample(("" if sampling.choices else before) + one.text, one.finish_reason, tokens))
+        text = one.text if sampling.choices or sampling.json_schema is not None else before + one.text
+        samples.append(Sample(text, one.finish_reason, tokens))
     return ChatResult(
         tuple(samples),
         prompt_tokens=len(output.prompt_token_ids),

@@ -499,7 +499,7 @@ class Job:
         rewriting = partial(files, OutputError, f"cannot write {part}", f"; {self.output} is as it was")
         with ExitStack() as on_failure:
             with rewriting():
-                file = on_failure.enter_context(_open_locked(part))
+                file = on_failure.enter_context(open_locked(part, part))
                 file.truncate(0)  # a run that was killed may have left one
             on_failure.callback(part.unlink, missing_ok=True)
             with self.output.open("rb") as written:
@@ -554,7 +554,7 @@ def open_job(source: Path, output: Path, *, check: Check, matches: Matches, over
     holds the output, or it belongs to something else; OutputError: the rejected file cannot be written.
     """
     check_paths([source], output)
-    job = Job(source, output, check, _open_locked(output))
+    job = Job(source, output, check, open_locked(output, output))
     try:
         tell_rejected([(source, line) for line in _scan(job, matches, overwrite)], job.rejected, job.rejected_path)
         yield job
@@ -562,13 +562,14 @@ def open_job(source: Path, output: Path, *, check: Check, matches: Matches, over
         job.file.close()
 
 
-def _open_locked(output: Path) -> FileIO:
+def open_locked(path: Path, output: Path) -> FileIO:
+    """Open a file and lock it until it is closed; what cannot be done is a UsageError that names the output."""
     import fcntl
 
-    if output.exists() and not output.is_file():
+    if path.exists() and not path.is_file():
         raise UsageError(f"cannot write {output}: it is not a regular file")
     with files(UsageError, f"cannot write {output}"):
-        file = FileIO(os.open(output, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+")
+        file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -28,7 +28,10 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.output()
     text = "The two hallucination rates of a pair differ by at least X, from 0 to 1 (%(default)s)."
     parser.number("--min-gap", text, "a number from 0 to 1", lambda gap: 0 <= gap <= 1, "X", default=0.0)
-    text = "The better answer of a pair may copy the reference by X more than the worse one, from -1 to 1 (any)."
+    text = (
+        "The least copied of the best answers and the most copied of the worst make a pair, and only where the better "
+        "one's supported sentences are copied by at most X more than the other's hallucinated ones, from -1 to 1."
+    )
     parser.number("--copy-gap", text, "a number from -1 to 1", lambda gap: -1 <= gap <= 1, "X")
     parser.set_defaults(run=run)
 

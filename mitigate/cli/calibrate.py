@@ -19,9 +19,10 @@ from annotators.base import Annotator
 from annotators.operating import BASE_RATES, EXPECTED_RATE, FALSE_FLAGS, FALSE_PASSES, Calibration, fit_calibration
 from annotators.records import SentenceAnnotation
 from engines.packaged import sha256
-from mitigate.cli.options import Subparsers, add_command, check_files, print_json, versions
+from mitigate.cli.options import Subparsers, add_command, check_files, print_json
 from mitigate.io import REJECTED, OutputError, UsageError, files, progress, set_aside, usage, whole_file
 from mitigate.models import open_annotator
+from mitigate.recipes.folder import versions
 from mitigate.report.terminal import figure
 from mitigate.report.totals import point_of
 

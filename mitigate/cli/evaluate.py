@@ -39,7 +39,6 @@ from mitigate.cli.options import (
     print_json,
     sha256,
     tell_cost,
-    versions,
 )
 from mitigate.io import (
     Line,
@@ -58,6 +57,7 @@ from mitigate.io import (
     write_lines,
 )
 from mitigate.models import Judgements, check_annotator, open_annotator, open_engine
+from mitigate.recipes.folder import versions
 from mitigate.report.terminal import console, figure, plain, table
 
 if TYPE_CHECKING:

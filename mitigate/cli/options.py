@@ -10,11 +10,9 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import platform
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
 from itertools import tee
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -23,6 +21,7 @@ from annotators.base import Annotator, CascadeAnnotator, engines_in, parts_of
 from engines.packaged import sha256
 from engines.usage import METER
 from mitigate.io import REJECTED, UsageError, check_paths, make_parent, say, usage
+from mitigate.recipes.folder import versions
 from mitigate.scale import LIMITS
 
 EXIT_CODES = (
@@ -344,17 +343,6 @@ def print_json(result: Mapping[str, Any]) -> None:
         print(json.dumps(result, ensure_ascii=ascii_only, allow_nan=False))
     except UnicodeEncodeError:  # a lone surrogate
         print(json.dumps(result, allow_nan=False))
-
-
-def versions(*packages: str) -> dict[str, str | None]:
-    """The versions of Python, the toolkit and these packages; None for one that is not installed."""
-    found: dict[str, str | None] = {"python": platform.python_version()}
-    for package in ("hallucination-toolkit", *packages):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = None
-    return found
 
 
 def provenance(args: argparse.Namespace) -> dict[str, Any]:

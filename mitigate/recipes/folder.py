@@ -13,7 +13,6 @@ started (RANK), the first one writes and the others only read. Leaves out what a
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import os
@@ -25,13 +24,14 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from importlib import metadata
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
-from mitigate.io import OutputError, UsageError, dump_line, files, read_rows, usage, write_bytes
+from mitigate.io import OutputError, UsageError, dump_line, files, open_locked, read_rows, usage, write_bytes
 from mitigate.recipes.config import Section, dump
 
 CONFIG = "config.yaml"
@@ -42,7 +42,7 @@ REJECTED = "rejected.jsonl"
 DONE = "done.json"
 LOCK = ".lock"
 PACKAGES = (
-    "hallucination-toolkit", "torch", "transformers", "trl", "peft", "accelerate", "datasets", "sentence-transformers",
+    "torch", "transformers", "trl", "peft", "accelerate", "datasets", "sentence-transformers",
     "vllm", "deepspeed", "openai", "numpy",
 )  # fmt: skip
 
@@ -50,7 +50,7 @@ PACKAGES = (
 class RunFolder(AbstractContextManager["RunFolder"]):
     """An open run folder; :func:`open_run` makes it."""
 
-    def __init__(self, path: Path, lock: int | None = None, *, writes: bool = True) -> None:
+    def __init__(self, path: Path, lock: FileIO | None = None, *, writes: bool = True) -> None:
         self.path = path
         self.writes = writes  # whether this process writes into it
         self._lock = lock
@@ -101,7 +101,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     def close(self) -> None:
         """Let other processes have the folder."""
         if self._lock is not None:
-            os.close(self._lock)
+            self._lock.close()
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -117,17 +117,13 @@ def open_run(path: Path, options: Section, *, overwrite: bool = False) -> RunFol
         return RunFolder(path, writes=False)
     with files(UsageError, f"cannot write to {path}"):
         path.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    folder = RunFolder(path, lock)
+        (path / LOCK).touch()
+    folder = RunFolder(path, open_locked(path / LOCK, path))
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with usage(kinds=OutputError):
             _begin(folder, options, overwrite)
-    except BaseException as error:
+    except BaseException:
         folder.close()
-        if isinstance(error, BlockingIOError):
-            who = f"{path} is being written by another run"
-            raise UsageError(f"{who}: wait for it, or choose another --output") from error
         raise
     return folder
 
@@ -150,7 +146,7 @@ def _begin(folder: RunFolder, options: Section, overwrite: bool) -> None:
                     os.truncate(file, data.rfind(b"\n") + 1)
         starts = json.loads((folder / VERSIONS).read_text()) if (folder / VERSIONS).is_file() else []
     folder.write(CONFIG, dump(options))
-    folder.write(VERSIONS, json.dumps([*starts, versions()], indent=1) + "\n")
+    folder.write(VERSIONS, json.dumps([*starts, _start()], indent=1) + "\n")
 
 
 def _same_recipe(folder: RunFolder, options: Section) -> None:
@@ -166,18 +162,23 @@ def _same_recipe(folder: RunFolder, options: Section) -> None:
         )
 
 
-def versions() -> dict[str, Any]:
-    """What a result depends on: time, command, Python, packages, git revision, machine."""
-    found: dict[str, Any] = {
+def _start() -> dict[str, Any]:
+    """What a result depends on: time, command, machine, git revision, Python, packages."""
+    return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"), "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
-        "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores", "git": git_revision(),
+        **{name: version for name, version in versions(*PACKAGES).items() if version is not None},
     }  # fmt: skip
-    for name in PACKAGES:
+
+
+def versions(*packages: str) -> dict[str, str | None]:
+    """The versions of Python, the toolkit and these packages; None for one that is not installed."""
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for package in ("hallucination-toolkit", *packages):
         try:
-            found[name] = metadata.version(name)
+            found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            continue
+            found[package] = None
     return found
 
 

@@ -101,7 +101,7 @@ def run(options: Options, folder: RunFolder) -> int:
         for start in range(0, len(rows), options.chunk):
             part = rows[start : start + options.chunk]
             there = results[start : start + len(part)]
-            if there and not any(result.get("error") for result in there):
+            if len(there) == len(part) and not any(result.get("error") for result in there):
                 continue
             results[start : start + len(part)] = _chunk(options, engines, part, annotator)
             if there:
@@ -126,7 +126,7 @@ def run(options: Options, folder: RunFolder) -> int:
 
 
 def _written(options: Options, folder: RunFolder, rows: Rows) -> list[Record]:
-    """The results of an earlier start, whole chunks only: one that was cut off while it was written begins again."""
+    """The results of an earlier start, the last chunk perhaps in part, cut off while it was written."""
     written = folder.rows(RESULTS)
     for i, found in enumerate(written):
         if i >= len(rows) or any(
@@ -136,10 +136,7 @@ def _written(options: Options, folder: RunFolder, rows: Rows) -> list[Record]:
                 f"cannot go on in {folder.path}: row {i + 1} of {RESULTS} is not of question {i + 1} of "
                 f"{options.data}, which has changed; choose another folder with --output"
             )
-    whole = len(written) if len(written) == len(rows) else len(written) - len(written) % options.chunk
-    if whole < len(written):
-        folder.write_rows(RESULTS, written[:whole])
-    return written[:whole]
+    return written
 
 
 def _chunk(options: Options, engines: Engines, rows: Rows, annotator: Any) -> list[Record]:
@@ -288,8 +285,8 @@ def _note(figures: Mapping[str, Any]) -> str:
         ("rate", "hallucinated of factual sentences"),
         ("copied", "copied from the document (no annotator is asked)"),
     ):
-        one = figures["difference"][name]
-        if one["low"] is not None:
+        one = figures["difference"].get(name)  # earlier runs had another control
+        if one and one["low"] is not None:
             low, high = 100 * one["low"], 100 * one["high"]
             said.append(f"{what} {100 * one['difference']:+.0f} points [{low:+.0f}, {high:+.0f}]")
     change = f" Given against first: {'; '.join(said)}; 95 % bootstrap over questions." if said else ""

@@ -34,7 +34,10 @@ class Sampling(Section):
     max_new_tokens: int = Field(default=512, ge=1)
     min_gap: float = Field(default=0.0, ge=0, le=1, description="smallest difference of the two rates of a pair")
     copy_gap: float | None = Field(
-        default=None, ge=-1, le=1, description="by how much the better answer may copy more (0.2 keeps copying down)"
+        default=None,
+        ge=-1,
+        le=1,
+        description="largest difference in copying; then the least copied best and the most copied worst make a pair",
     )
 
 
@@ -95,7 +98,11 @@ def prepare(options: Options, questions: Questions, folder: RunFolder) -> None:
         folder.append(SAMPLED, (one.to_dict() for one in judge.annotate_batch(records)))
     pairs = build_pairs(folder.rows(SAMPLED), min_gap=how.min_gap, copy_gap=how.copy_gap)
     if not pairs:
-        raise UsageError("no pairs: no two answers to one question differ in their hallucination rates")
+        wanted = f"by {how.min_gap} or more, their copying by {how.copy_gap} at most (sampling.min_gap, copy_gap)"
+        raise UsageError(
+            f"no pairs: expected two answers to one question whose hallucination rates differ, {wanted}, found none in "
+            f"{folder / SAMPLED}; `mitigate build-preferences` makes pairs of it in other ways, for pairs=FILE"
+        )
     chats = {(row["question"], row["reference"]): row["prompt"] for row in questions.train}
     for pair in pairs:  # the prompt as it was asked
         pair["prompt"] = chats[pair["prompt"][-1]["content"], pair["reference"]]

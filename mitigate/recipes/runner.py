@@ -103,8 +103,8 @@ def show(folder: RunFolder) -> None:
     print(
         f"Judged by {printable('; '.join(done['judges']))}. Hallucinated: of factual sentences. No verdict: sentences "
         "that the judge was not sure of or could not judge. Supported (repeats count once) and sentences: mean per "
-        "answer. Silent: answers without a fact. Copied: how much of an answer is its document's, by words. Interval "
-        f"over answers. {by_reward(done['table'])}"
+        "answer. Silent: answers without a fact. Copied: mean over sentences of how much stands so in "
+        f"the document (no annotator is asked). Interval over answers. {by_reward(done['table'])}"
     )
     for name in ("report.html", SAMPLES, METRICS, CONFIG, MODEL):
         print(f"{name.split('.')[0]}: {folder / name}")
@@ -198,9 +198,9 @@ def figures(rows: Iterable[Row]) -> dict[str, Any]:
     ``rate`` is hallucinated / judged factual sentences (lower is better, None without any), with its 95 % ``interval``
     over answers; ``unsure`` are the sentences that the judge was not sure of, ``not_checked`` those that it could not
     judge; ``supported`` and ``sentences`` are per answer (repeats of a supported sentence counted once); ``silent`` is
-    the share of answers that state nothing; ``copied``, which asks no annotator, is how much of an answer is its
-    reference's (mean density); ``by_reward`` the rate by the reward's annotator, where that is another
-    (``two_judges``).
+    the share of answers that state nothing; ``copied``, which asks no annotator, is the mean over answers of how much
+    of one is its reference's (mean density of its sentences); ``by_reward`` the rate by the reward's annotator, where
+    that is another (``two_judges``).
     """
     totals, supported, silent, others, two = Totals(), 0, 0, [], False
     shares: list[float] = []
@@ -268,7 +268,7 @@ def cells(row: Row) -> list[str]:
         f"{row['unsure'] + row.get('not_checked', 0):,}",  # earlier runs counted them together
         *(f"{row[name]:.2f}" if row[name] is not None else "–" for name in ("supported", "sentences")),
         percent(row["silent"]),
-        percent(row.get("copied")),  # earlier runs did not count it
+        percent(row["copied"]) if row.get("copied") is not None else "–",  # earlier runs did not count it
     ]
 
 

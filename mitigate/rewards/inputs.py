@@ -9,7 +9,7 @@ content of the last assistant message. Leaves out what sentences are worth (``as
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -541,11 +541,12 @@ def reference_of(text: str) -> Reference:
     return Reference(text)
 
 
-def copied(record: Mapping[str, Any]) -> float | None:
-    """How much of an annotated answer is its reference's, in [0, 1]: the mean density of its sentences; None without
-    a sentence or a reference.
+def copied(record: Mapping[str, Any], labels: Container[str | None] | None = None) -> float | None:
+    """How much of an annotated answer is its reference's, in [0, 1]: the mean density of its sentences, or of those
+    with these labels; None without such a sentence, or a reference.
     """
-    known, spans = reference_text(record["reference"]), [(s["start"], s["end"]) for s in record["sentences"]]
+    known = reference_text(record["reference"])
+    spans = [(s["start"], s["end"]) for s in record["sentences"] if labels is None or s["label"] in labels]
     if not known.strip() or not spans:
         return None
     return fmean(reference_of(known).density(record["answer"][start:end]) for start, end in spans)

@@ -32,34 +32,32 @@ def best_against_worst(
     supported sentences is chosen, then the first; among the worst the first is rejected. Samples without a judged
     factual sentence take no part.
 
-    True answers are often copies, so that a policy learns to copy. With ``copy_gap`` a pair differs in truth alone:
-    among the best the one that copies least is chosen, among the worst the one that copies most is rejected.
+    True sentences are often copies, so that a policy learns to copy. With ``copy_gap`` a pair differs less in copying:
+    of the best the one whose supported sentences are copied least is chosen, of the worst the one whose hallucinated
+    ones are copied most is rejected, and their difference is bounded.
 
     Args:
         samples: Annotated records of one question.
         min_gap: Smallest difference of the two rates, in [0, 1]; a difference of 0 is a tie and never makes a pair.
-        copy_gap: By how much :func:`copied` of the chosen answer may be above the rejected one's at most, in [-1, 1].
+        copy_gap: Largest difference of :func:`copied` of these sentences, chosen − rejected, in [-1, 1].
 
     Returns:
         {"prompt", "chosen", "rejected"} as chats, "reference", "chosen_sentences", "rejected_sentences",
         "chosen_item", "rejected_item", "chosen_rate", "rejected_rate".
     """
-    rated = []
-    for sample in samples:
-        labels = [sentence["label"] for sentence in sample["sentences"]]
-        rate = hallucination_rate(labels)
-        if rate is not None:
-            share = 0.0 if copy_gap is None else copied(sample) or 0.0
-            rated.append((rate, share, -sum(label in KEPT["chosen"] for label in labels), sample))
-    if len(rated) < 2:
+    rates = [hallucination_rate([sentence["label"] for sentence in sample["sentences"]]) for sample in samples]
+    known = [rate for rate in rates if rate is not None]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    if high - low <= 0 or high - low < min_gap:
         return None
-    best = min(rated, key=lambda row: row[:3])
-    worst = max(rated, key=lambda row: row[:2])
-    if worst[0] - best[0] <= 0 or worst[0] - best[0] < min_gap:
-        return None
-    if copy_gap is not None and best[1] - worst[1] > copy_gap:
-        return None
-    chosen, rejected = best[3], worst[3]
+    best, worst = ([s for s, rate in zip(samples, rates, strict=True) if rate == end] for end in (low, high))
+    if copy_gap is None:
+        chosen, rejected = max(best, key=lambda one: sum(s["label"] == "supported" for s in one["sentences"])), worst[0]
+    else:
+        least, _, chosen = min((copied(one, KEPT["chosen"]) or 0.0, i, one) for i, one in enumerate(best))
+        most, _, rejected = max((copied(one, FALSE) or 0.0, -i, one) for i, one in enumerate(worst))
+        if least - most > copy_gap:
+            return None
     return {
         "prompt": [{"role": "user", "content": chosen["question"]}],
         "chosen": [{"role": "assistant", "content": chosen["answer"]}],
@@ -71,8 +69,8 @@ def best_against_worst(
         },
         "chosen_item": published_item(chosen["answer"], chosen["sentences"]),
         "rejected_item": published_item(rejected["answer"], rejected["sentences"]),
-        "chosen_rate": best[0],
-        "rejected_rate": worst[0],
+        "chosen_rate": low,
+        "rejected_rate": high,
     }
 
 

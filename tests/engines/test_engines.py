@@ -2,10 +2,12 @@
 
 import sys
 import types
+from typing import Any
 
 import pytest
 
-from engines import EngineSpec, load_engine, parse_engine
+from engines import EngineSpec, Sampling, load_engine, parse_engine
+from engines.vllm_engine import _read
 
 GOOD = [
     ("transformers:./ckpt", EngineSpec("transformers", "./ckpt")),
@@ -97,3 +99,17 @@ def test_vllm_gets_its_options_from_the_string(monkeypatch, tmp_path):
     engine = load_engine(f"vllm:{tmp_path}?tensor_parallel_size=2&max_model_len=4096")
     assert (asked["tensor_parallel_size"], asked["max_model_len"], asked["model"]) == (2, 4096, str(tmp_path))
     assert engine.name == f"vllm:{tmp_path}"  # which keys the cache: how it runs does not change what it says
+
+
+def test_vllm_replies_carry_the_tag_that_their_prompt_opened() -> None:
+    """vLLM itself is not asked: what it returns is read alike where it is not installed."""
+
+    def said(text: str, **how: Any) -> str | None:
+        one = types.SimpleNamespace(index=0, text=text, finish_reason="stop", logprobs=None, token_ids=[5, 6])
+        output = types.SimpleNamespace(outputs=[one], prompt_token_ids=[1, 2, 3])
+        return _read(output, Sampling(**how), "<think>").text
+
+    assert said("Hm.</think> Yes.") == "Yes."
+    assert said("Hm. Is it") == ""
+    assert said("yes", choices=("yes", "no")) == "yes"
+    assert said('{"a": 1}', json_schema={"type": "object"}) == '{"a": 1}'

@@ -23,7 +23,7 @@ def whole_matrix(vectors, k, texts):
     return np.array(found)
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(512, 8192), (7, 13), (1, 400), (300, 11)])
+@pytest.mark.parametrize(("rows", "columns"), [(512, 8192), (7, 13), (1, 400), (300, 11), (64, 50)])
 def test_nearest_equals_the_whole_matrix(monkeypatch, rows, columns):
     generator = np.random.default_rng(0)
     vectors = unit(generator.normal(size=(301, 16)))

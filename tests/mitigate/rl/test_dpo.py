@@ -89,23 +89,28 @@ def test_pairs_that_differ_in_truth_alone():
     """Density is 1 for the reference's own sentence and 0 for one without any of its words."""
     reference = "The stone bridge over the quiet river was built in 1804."
     texts = {"copy": reference, "own": "Masons finished that crossing early.", "false": "Nobody knows anything there."}
+    texts["near"] = reference.replace("1804", "1904")
 
     def judged(name, label):
         one = {"start": 0, "end": len(texts[name]), "label": label}
-        return {"question": "q", "reference": [reference], "answer": texts[name], "sentences": [one]}
+        polite = {"start": len(texts[name]) + 1, "end": len(texts[name]) + 20, "label": "no_fact"}
+        return {"question": "q", "reference": reference, "answer": f"{texts[name]} Does this help you?",
+                "sentences": [one, polite]}  # fmt: skip
 
     copy, own = judged("copy", "supported"), judged("own", "supported")
-    wrong, wrong_copy = judged("false", "contradictory"), judged("copy", "contradictory")
-    assert (copied(copy), copied(own)) == (1, 0)
+    wrong, near = judged("false", "contradictory"), judged("near", "contradictory")
+    assert (copied(copy), copied(own), copied(copy, {"supported"}), copied(copy, {None})) == (0.5, 0, 1, None)
+    assert copied({**copy, "reference": [reference, "Ada."]}) == 0.5
+    assert copied({**copy, "reference": " "}) is None
 
     def pair(*samples, gap):
         found = best_against_worst(samples, copy_gap=gap)
-        return found and tuple(found[side][0]["content"] for side in ("chosen", "rejected"))
+        return found and tuple(found[side][0]["content"][:-20] for side in ("chosen", "rejected"))
 
     assert pair(copy, own, wrong, gap=None) == (texts["copy"], texts["false"])
     assert pair(copy, own, wrong, gap=0.2) == (texts["own"], texts["false"])
     assert pair(copy, wrong, gap=0.2) is None
-    assert pair(copy, wrong, wrong_copy, gap=0.2) == (texts["copy"], texts["copy"])
+    assert pair(copy, wrong, near, gap=0.2) == (texts["copy"], texts["near"])
     assert pair(copy, wrong, gap=1.0) == (texts["copy"], texts["false"])
 
 
