@@ -215,17 +215,41 @@ def test_readme_figures_of_mitigation_are_its_rows() -> None:
         f"four, {left} of {given['n']} after mending ({fall}); unsure: {unsure}, then {unsure_after}; supported: "
         f"{supported[0]['value']}, then {supported[1]['value']}."
     ) in readme
-    arms = ("base", "SFT on the best", "SFT, then GRPO, close copies fined", "GRPO, sentences")
-    (n, base), (j, tuned), (m, both), (k, trained) = (
+    (before, row), (after, then) = (
+        (found[1], row)
+        for when in ("before", "after")
+        for name, row in rows.items()
+        if (found := re.match(rf"SmolLM2, {when} training, hallucinated \((\d+);", name))
+    )
+    assert int(before) / row["n"] > int(after) / then["n"]
+    told = [
+        [format(rows[f"{when} training: {what}"]["value"], digits) for when in ("before", "after")]
+        for what, digits in (("supported sentences", "d"), ("copied from the document", ".0f"))
+    ]
+    assert (
+        f"on 40 others, by `embedded-fast`: {with_interval(row, '.1f', ' %')} of {row['n']}, then "
+        f"{with_interval(then, '.1f', ' %')} of {then['n']}; supported: {told[0][0]}, then {told[0][1]}; copied: "
+        f"{told[1][0]} %, then {told[1][1]} %."
+    ) in readme
+    arms = (
+        "base",
+        "Mask-DPO, copying alike",
+        "SFT on the best",
+        "SFT, then GRPO, close copies fined",
+        "GRPO, sentences",
+    )
+    (n, base), (i, alike), (j, tuned), (m, both), (k, trained) = (
         (row["n"], with_interval(row, ".1f", " %"))
         for row in (rows[f"{arm}: hallucinated by blind labels"] for arm in arms)
     )
     said = f"of {n} factual sentences of likeliest answers {base} are hallucinated"
-    after = f"of {j} after SFT on the best of eight {tuned} (which copies more), of {m} after GRPO too {both}"
+    more = f"{rows['Mask-DPO, copying alike − base: copied']['value']:.2f}"
+    after = f"of {i} after Mask-DPO of pairs that copy alike {alike} (copied: +{more})"
+    earlier = f"of {j} after SFT on the best of eight {tuned} (which copies more), of {m} after GRPO too {both}"
     assert (
-        f"an AI's blind labels: {said}, {after} (its reader had seen some), of {k} after GRPO alone {trained}."
-        in readme
-    )
+        f"an AI's blind labels: {said}, {after}; earlier, from 50.0 %, {earlier} (its reader had seen some), of {k} after "
+        f"GRPO alone {trained}."
+    ) in readme
     assert rows["SFT on the best − base: copied"]["interval"][0] > 0
 
 
