@@ -247,8 +247,8 @@ def test_readme_figures_of_mitigation_are_its_rows() -> None:
     after = f"of {i} after Mask-DPO of pairs that copy alike {alike} (copied: +{more})"
     earlier = f"of {j} after SFT on the best of eight {tuned} (which copies more), of {m} after GRPO too {both}"
     assert (
-        f"an AI's blind labels: {said}, {after}; earlier, from 50.0 %, {earlier} (its reader had seen some), of {k} after "
-        f"GRPO alone {trained}."
+        f"an AI's blind labels: {said}, {after}; earlier, from 50.0 %, {earlier} (its reader had seen some), of {k} "
+        f"after GRPO alone {trained}."
     ) in readme
     assert rows["SFT on the best − base: copied"]["interval"][0] > 0
 
