@@ -23,7 +23,7 @@ run: setup out/.fresh
 		echo "Instead, the finished answers of examples/records.jsonl are annotated and corrected, and a simulated model is trained."; \
 		$(BIN)/mitigate annotate --input examples/records.jsonl --output out/annotated.jsonl --html out/report.html && \
 		$(BIN)/mitigate correct --input examples/records.jsonl --output out/corrected.jsonl --delete && \
-		$(MAKE) --no-print-directory out/pocket-world/world.json && \
+		make --no-print-directory out/pocket-world/world.json && \
 		$(BIN)/python -m examples.pocket run examples/pocket/rlhf.yaml --output out/pocket; \
 	fi
 
