@@ -155,7 +155,7 @@ def of_run(done: Row) -> list[Row]:
         told = f"SmolLM2, {name}, hallucinated ({one['hallucinated']}; not sure {one['unsure']})"
         shown.append(row(told, one["factual"], 100 * one["rate"], [100 * end for end in one["interval"]], "%"))
         shown.append(row(f"{name}: supported sentences", one["answers"], round(one["answers"] * one["supported"])))
-        shown.append(row(f"{name}: copied from the document", one["answers"], 100 * one["copied"], unit="%"))
+        shown += [row(f"{name}: copied", one["answers"], 100 * one["copied"], unit="%")] if "table" in done else []
     for key, one in done.get("difference", {}).items():
         value, *limits = (100 * one[name] for name in ("difference", "low", "high"))
         what = f"given − first: {'hallucinated' if key == 'rate' else key}"
