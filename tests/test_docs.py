@@ -251,7 +251,8 @@ def test_readme_figures_of_the_proof_are_its_rows() -> None:
     assert (
         f"of {n} factual sentences of likeliest answers {base} are hallucinated, of {i} after Mask-DPO of pairs that "
         f"copy alike {alike} (copied: +{more}). Earlier, from {earlier}: of {j} after SFT on the best of eight {tuned} "
-        f"(which copies more), of {m} after GRPO too {both} (its reader had seen some), of {k} after GRPO alone {trained}"
+        f"(which copies more), of {m} after GRPO too {both} (its reader had seen some), of {k} after GRPO alone "
+        f"{trained}"
     ) in readme
     assert rows["SFT on the best − base: copied"]["interval"][0] > 0
 
