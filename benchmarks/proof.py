@@ -293,7 +293,7 @@ def main() -> None:
         tables["all"] = rows = rows + [r for r in old["all"] if re.split(": | − ", r["what"])[0] not in found]
         tables["labels"] = [[*r.values()] for r in labels] + [one for one in old["labels"] if one[1] not in found]
         judges = ", ".join(f"{name} {fingerprint}" for name, fingerprint in fingerprints().items())
-        about = f"{SAID['says'].strip()} Answers are counted by {judges}."
+        about = f"{SAID['says'].strip()} Now they are {judges}."
         save("mitigation", "proof", of_arms(rows), tables=tables, about=about, packages=["trl", "peft"])
     if args.blind:
         blind(work, {arm: found[arm][0] for arm in found}, 100)

@@ -232,17 +232,31 @@ def test_page_of_the_proof_keeps_arms_that_are_not_run_again(proof, tmp_path, mo
     saved = {}
     for name, value in {
         "RESULTS": written(tmp_path / "mitigation.json", [kept]).parent,
-        "questions": lambda *_: [{"id": "a"}] * 3, "measured": lambda *_: [], "labelled": lambda _: [],
-        "results": lambda *_: [{"what": "base: x", "n": 2, "value": 1}], "save": lambda *_, **made: saved.update(made),
+        "questions": lambda *_: [{"id": "a"}] * 3, "measured": lambda *_: [],
+        "labelled": lambda _: [{"number": 0, "arm": "best of 8"}, {"number": 1, "arm": "Mask-DPO"}],
+        "results": lambda found, _: [{"what": f"{arm}: x", "n": 2, "value": 1} for arm in found],
+        "save": lambda *_, **made: saved.update(made),
     }.items():  # fmt: skip
         monkeypatch.setitem(proof, name, value)
-    asked = ["--work", str(tmp_path), "--arms", "base", "--held-out", "1", "--train", "2", "--page"]
+    asked = [
+        "--work",
+        str(tmp_path),
+        "--arms",
+        "best of 8",
+        "--seeds",
+        "0",
+        "--held-out",
+        "1",
+        "--train",
+        "2",
+        "--page",
+    ]
     monkeypatch.setattr(sys, "argv", ["proof", *asked])
     proof["main"]()
     assert [(r["what"], r["value"]) for r in saved["tables"]["all"]] == [
-        ("base: x", 1), ("best of 8 − base: x", 9), ("Mask-DPO: x", 9)
+        ("base: x", 1), ("best of 8: x", 1), ("Mask-DPO: x", 9)
     ]  # fmt: skip
-    assert saved["tables"]["labels"] == [[1, "Mask-DPO"]]
+    assert saved["tables"]["labels"] == [[0, "best of 8"], [1, "Mask-DPO"]]
 
 
 def test_proof_counts_each_verdict_once(proof, monkeypatch):

@@ -215,11 +215,11 @@ def test_readme_figures_of_mitigation_are_its_rows() -> None:
         f"four, {left} of {given['n']} after mending ({fall}); unsure: {unsure}, then {unsure_after}; supported: "
         f"{supported[0]['value']}, then {supported[1]['value']}."
     ) in readme
-    (before, row), (after, then) = (
-        (found[1], row)
+    (before, unsure, row), (after, unsure_then, then) = (
+        (*found.groups(), row)
         for when in ("before", "after")
         for name, row in rows.items()
-        if (found := re.match(rf"SmolLM2, {when} training, hallucinated \((\d+);", name))
+        if (found := re.match(rf"SmolLM2, {when} training, hallucinated \((\d+); not sure (\d+)\)", name))
     )
     assert int(before) / row["n"] > int(after) / then["n"]
     told = [
@@ -228,8 +228,8 @@ def test_readme_figures_of_mitigation_are_its_rows() -> None:
     ]
     assert (
         f"by `embedded-fast` (taught by the reward's annotator): {with_interval(row, '.1f', ' %')} of {row['n']}, then "
-        f"{with_interval(then, '.1f', ' %')} of {then['n']}; supported: {told[0][0]}, then {told[0][1]}; copied: "
-        f"{told[1][0]} %, then {told[1][1]} %."
+        f"{with_interval(then, '.1f', ' %')} of {then['n']}; unsure: {unsure}, then {unsure_then}; "
+        f"supported: {told[0][0]}, then {told[0][1]}; copied: {told[1][0]} %, then {told[1][1]} %."
     ) in readme
 
 

@@ -117,7 +117,6 @@ def open_run(path: Path, options: Section, *, overwrite: bool = False) -> RunFol
         return RunFolder(path, writes=False)
     with files(UsageError, f"cannot write to {path}"):
         path.mkdir(parents=True, exist_ok=True)
-        (path / LOCK).touch()
     folder = RunFolder(path, open_locked(path / LOCK, path))
     try:
         with usage(kinds=OutputError):

@@ -98,10 +98,11 @@ def prepare(options: Options, questions: Questions, folder: RunFolder) -> None:
         folder.append(SAMPLED, (one.to_dict() for one in judge.annotate_batch(records)))
     pairs = build_pairs(folder.rows(SAMPLED), min_gap=how.min_gap, copy_gap=how.copy_gap)
     if not pairs:
-        wanted = f"by {how.min_gap} or more, their copying by {how.copy_gap} at most (sampling.min_gap, copy_gap)"
+        bound = "" if how.copy_gap is None else f", of which the better one copies at most {how.copy_gap} more"
         raise UsageError(
-            f"no pairs: expected two answers to one question whose hallucination rates differ, {wanted}, found none in "
-            f"{folder / SAMPLED}; `mitigate build-preferences` makes pairs of it in other ways, for pairs=FILE"
+            f"no pairs: expected two answers to one question whose hallucination rates differ, by {how.min_gap} or more"
+            f"{bound}, found none; draw more (sampling.per_question) or bound less (sampling.min_gap, copy_gap), with "
+            "another --output"
         )
     chats = {(row["question"], row["reference"]): row["prompt"] for row in questions.train}
     for pair in pairs:  # the prompt as it was asked

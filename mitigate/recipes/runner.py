@@ -44,6 +44,7 @@ OWN_JUDGE = (
     "The judge is the reward's own annotator: where it is wrong, a policy learns to exploit it, and this table "
     "does not show it."
 )
+COPIED = "Copied: how much of an answer's sentences, all of them, stands so in the document, mean over answers."
 CHUNK, SHOWN = 64, 24  # questions asked at once, and shown on the page
 MOST_FAILED = 0.1  # share of the sentences; where more failed, the judge is what has to be mended
 HEADINGS = (
@@ -77,7 +78,7 @@ def run(options: Base, folder: RunFolder, train: Part, prepare: Part | None = No
         folder / "report.html", about=[options.about, f"Judged by {'; '.join(judged_by)}"], comparison=table,
         head=HEADINGS, rows=map(cells, table), metrics=folder.rows(METRICS), samples=samples,
         pairs=SHOWN,
-        note=f"Hallucinated: contradictory or unverifiable, of the factual sentences. {by_reward(table)}",
+        note=f"Hallucinated: contradictory or unverifiable, of the factual sentences. {COPIED} {by_reward(table)}",
     )  # fmt: skip
     folder.finish({"table": table, "judges": judged_by})
     show(folder)
@@ -103,8 +104,7 @@ def show(folder: RunFolder) -> None:
     print(
         f"Judged by {printable('; '.join(done['judges']))}. Hallucinated: of factual sentences. No verdict: sentences "
         "that the judge was not sure of or could not judge. Supported (repeats count once) and sentences: mean per "
-        "answer. Silent: answers without a fact. Copied: mean over sentences of how much stands so in "
-        f"the document (no annotator is asked). Interval over answers. {by_reward(done['table'])}"
+        f"answer. Silent: answers without a fact. {COPIED} Interval over answers. {by_reward(done['table'])}"
     )
     for name in ("report.html", SAMPLES, METRICS, CONFIG, MODEL):
         print(f"{name.split('.')[0]}: {folder / name}")

@@ -100,6 +100,12 @@ def test_csv_is_read(tmp_path):
         ("A, b", None, True), ("C", "en", False),
     ]  # fmt: skip
     assert "answerable" in str(next(iter(read_rows(tmp_path / "rejected.jsonl")))["problems"])
+    # The sign is that of the needed columns, else of most columns.
+    (tmp_path / "own.csv").write_text("question;context;a, b, c, d\nWho?;A;\n")
+    assert [r["reference"] for r in read_questions(options, RunFolder(tmp_path)).train] == ["A"]
+    (tmp_path / "own.csv").write_text("question;text;more\nWho?;A;B\n")
+    with pytest.raises(UsageError, match="got 'question', 'text', 'more'; no context"):
+        read_questions(options, RunFolder(tmp_path))
     (tmp_path / "own.csv").write_text("question,text\nWho?,A\n")
     with pytest.raises(
         UsageError, match=r"own.csv: expected columns named context, got 'question', 'text'; no context"

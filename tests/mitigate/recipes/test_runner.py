@@ -28,6 +28,7 @@ from mitigate.recipes.runner import HEADINGS, JudgeLog, answer_and_judge, by_rew
 from mitigate.recipes.trainer import last_checkpoint, starting_point
 from mitigate.report.html import marked, write_run_page
 from mitigate.rewards.reward import SentenceReward
+from mitigate.rl.preferences import build_pairs
 from tests.helpers.jsonl import write_rows
 from tests.helpers.standin import ExactAnnotator
 
@@ -346,6 +347,23 @@ def test_killed_sampling_goes_on(dpo, work, monkeypatch):
         mask_dpo.prepare(options, questions, folder)
     rows = [[(r["place"], r["answer"]) for r in read_rows(f / "sampled.jsonl")] for f in (dpo, work / "killed")]
     assert rows[0] == rows[1]
+
+
+def test_pairs_are_bounded_in_copying(dpo, work):
+    rows = list(read_rows(dpo / "sampled.jsonl"))
+    for gap in (0.0, -1.0):
+        options = load(recipe(work, DPO, sampling={**DPO["sampling"], "copy_gap": gap}))
+        with open_run(work / f"gap {gap}", options) as folder:
+            folder.append("sampled.jsonl", rows)
+            expected = build_pairs(rows, copy_gap=gap)
+            if gap == 0:
+                mask_dpo.prepare(options, read_questions(options, None), folder)
+                found = [pair["chosen"] for pair in folder.rows("pairs.jsonl")]
+                assert found == [pair["chosen"] for pair in expected]
+                assert found != [pair["chosen"] for pair in build_pairs(rows)]
+            else:
+                with pytest.raises(UsageError, match=r"no pairs: .*copies at most -1.0 more, found none"):
+                    mask_dpo.prepare(options, read_questions(options, None), folder)
 
 
 @pytest.mark.parametrize(("changed", "message"), [

@@ -109,7 +109,9 @@ def test_pairs_that_differ_in_truth_alone():
 
     assert pair(copy, own, wrong, gap=None) == (texts["copy"], texts["false"])
     assert pair(copy, own, wrong, gap=0.2) == (texts["own"], texts["false"])
-    assert pair(copy, wrong, gap=0.2) is None
+    assert pair(copy, wrong, gap=0.6) is None  # with the polite sentences the difference would be 0.5
+    assert pair(own, near, gap=-0.2) == (texts["own"], texts["near"])  # copies less: any bound above the difference
+    assert pair(own, near, gap=-1) is None
     assert pair(copy, wrong, near, gap=0.2) == (texts["copy"], texts["near"])
     assert pair(copy, wrong, gap=1.0) == (texts["copy"], texts["false"])
 
@@ -229,6 +231,12 @@ def test_command_rejects_lines_and_options(tmp_path, capsys):
     args = ["build-preferences", "--input", str(source), "--output", str(output)]
     assert main([*args, "--min-gap", "2"]) == 2
     assert "--min-gap: expected a number from 0 to 1, got 2.0" in capsys.readouterr().err
+    assert main([*args, "--copy-gap", "-2"]) == 2
+    assert "--copy-gap: expected a number from -1 to 1, got -2.0" in capsys.readouterr().err
+    assert main([*args, "--copy-gap", "-1"]) == 3
+    assert read_rows(output) == []
+    output.unlink()
+    capsys.readouterr()
     assert main(args) == 3
     err = capsys.readouterr().err
     assert "in.jsonl:4: sentences: expected the list that `mitigate annotate` writes, got 3" in err
