@@ -12,12 +12,14 @@ import csv
 import json
 import math
 import os
+import platform
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib import metadata
 from io import FileIO
 from itertools import islice
 from pathlib import Path
@@ -626,3 +628,14 @@ def _foreign(job: Job, reason: str) -> NoReturn:
     raise UsageError(
         f"cannot continue {job.output}: {reason}; choose another --output, or start again with --overwrite"
     )
+
+
+def versions(*packages: str) -> dict[str, str | None]:
+    """The versions of Python, the toolkit and these packages; None for one that is not installed."""
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for package in ("hallucination-toolkit", *packages):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = None
+    return found

@@ -357,7 +357,7 @@ class Verifier:
 
         The inputs of a pack stand behind the tokens that they share, and none sees another.
         """
-        lengths = [self._length(pack) for pack in packs]
+        lengths = [self.length_of(pack) for pack in packs]
         shape = (len(packs), width or max(lengths))
         ids, kinds = np.full(shape, self.tokenizer.pad_token_id or 0), np.zeros(shape, np.int64)
         position, owner = np.zeros(shape, np.int64), np.full(shape, -2)  # of the pack's inputs; −1 shared, −2 padding
@@ -389,7 +389,8 @@ class Verifier:
         return {name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()}
 
     @staticmethod
-    def _length(pack: Sequence[Input]) -> int:
+    def length_of(pack: Sequence[Input]) -> int:
+        """Tokens of the row of a pack."""
         return pack[0].shared + sum(len(read.ids) - read.shared for read in pack)
 
     def __call__(self, texts: Sequence[Text]) -> tuple[np.ndarray, list[tuple[tuple[int, int, float], ...]]]:
@@ -399,7 +400,7 @@ class Verifier:
         logits = np.zeros((len(inputs), 4), np.float32)
         tokens: list[tuple[tuple[int, int, float], ...]] = [()] * len(inputs)
         budget = BATCH_TOKENS["cuda" if self.device.startswith("cuda") else "cpu"]
-        lengths = [self._length([inputs[i] for i in pack]) for pack in packs]
+        lengths = [self.length_of([inputs[i] for i in pack]) for pack in packs]
         for chosen, width in batches(lengths, budget, max(self.limit, PACK_TOKENS)):
             batch = self.batch([[inputs[i] for i in packs[k]] for k in chosen], width)
             with torch.inference_mode():

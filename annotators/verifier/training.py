@@ -52,7 +52,7 @@ from annotators.verifier.data import (
     windows,
     write_examples,
 )  # fmt: skip
-from annotators.verifier.model import MINILM, Input, Verifier
+from annotators.verifier.model import MINILM, Input, Verifier, packs_of
 from annotators.verifier.synthetic import Maker, Substitutes, dense_examples, proper, talk
 from annotators.verifier.worlds import texts as made_up
 
@@ -65,7 +65,7 @@ SOURCES = (
 TOKEN_WEIGHT, POSITIVE_TOKEN = 0.5, 3.0
 """Weight of the token head's loss, and in it of unsupported tokens, which are few."""
 RANK_WEIGHT, MARGIN = 0.5, 1.0
-LARGEST, POOL = 4, 2000  # rows of a case that stay together; groups that are sorted by length at once
+LARGEST, POOL = 8, 2000  # examples of a case that stay together; groups that are sorted by length at once
 PART = 512  # sentences that a teacher judges between two files
 MAX_PASSAGES = 150  # passages of a document that edited sentences are made from
 EDIT_TOKENS = 128  # evidence beside an edited sentence
@@ -384,40 +384,40 @@ def token_targets(read: Input, example: Example) -> np.ndarray:
     return wrong
 
 
-def batch_order(lengths: Sequence[int], cases: Sequence[str], tokens: int, seed: int) -> list[list[int]]:
-    """Rows in random batches of at most ``tokens`` padded tokens and of like length; a case stays together."""
+def batch_order(inputs: Sequence[Input], cases: Sequence[str], tokens: int, seed: int) -> list[list[list[int]]]:
+    """Random batches of rows of like length, at most ``tokens`` padded tokens; a case stays together, and its examples
+    share a row where they begin alike (``packs_of``)."""
     random = Random(seed)
     of_case: dict[str, list[int]] = {}
     for i, case in enumerate(cases):
         of_case.setdefault(case or f" {i}", []).append(i)
-    groups = [
-        rows[at : at + LARGEST]
-        for rows in (sorted(rows, key=lambda i: lengths[i]) for rows in of_case.values())
-        for at in range(0, len(rows), LARGEST)
-    ]
+    groups: list[tuple[list[list[int]], int]] = []  # rows, tokens of the longest one
+    for members in of_case.values():
+        members.sort(key=lambda i: len(inputs[i].ids))
+        for at in range(0, len(members), LARGEST):
+            part = members[at : at + LARGEST]
+            rows = [[part[k] for k in pack] for pack in packs_of([inputs[i] for i in part])]
+            groups.append((rows, max(Verifier.length_of([inputs[i] for i in row]) for row in rows)))
     random.shuffle(groups)
-    batches: list[list[int]] = []
+    batches: list[list[list[int]]] = []
     for at in range(0, len(groups), POOL):
-        pool = sorted(groups[at : at + POOL], key=lambda rows: max(lengths[i] for i in rows))
-        batch: list[int] = []
-        width = 0
-        for rows in pool:
-            longest = max(width, *(lengths[i] for i in rows))
-            if batch and longest * (len(batch) + len(rows)) > tokens:
+        batch: list[list[int]] = []
+        for rows, width in sorted(groups[at : at + POOL], key=lambda group: group[1]):
+            if batch and width * (len(batch) + len(rows)) > tokens:
                 batches.append(batch)
-                batch, longest = [], max(lengths[i] for i in rows)
-            batch, width = batch + rows, longest
+                batch = []
+            batch = batch + rows
         batches.append(batch)
     random.shuffle(batches)
     return batches
 
 
-def loss_of(verifier: Verifier, inputs: Sequence[Input], examples: Sequence[Example]) -> torch.Tensor:
-    """The loss of one batch."""
+def loss_of(verifier: Verifier, rows: Sequence[Sequence[Input]], examples: Sequence[Example]) -> torch.Tensor:
+    """The loss of one batch: inputs in the rows that they share, and the example of each."""
     device = verifier.device
-    batch = verifier.batch([[read] for read in inputs], -(-max(len(read.ids) for read in inputs) // 8) * 8)
+    batch = verifier.batch(rows, -(-max(map(verifier.length_of, rows)) // 8) * 8)
     with torch.autocast(device.split(":")[0], torch.bfloat16, enabled=verifier.dtype == "bfloat16"):
-        label_B4, token_BT = verifier.network(**batch)
+        label_B4, token_NT = verifier.network(**batch)
     target_B = torch.tensor([example.target for example in examples], device=device)
     weight_B = torch.tensor([example.weight for example in examples], device=device)
     taught = [example.taught for example in examples if example.taught is not None]
@@ -426,16 +426,12 @@ def loss_of(verifier: Verifier, inputs: Sequence[Input], examples: Sequence[Exam
     else:
         loss = verdict_loss(label_B4, target_B, weight_B)
         loss = loss + RANK_WEIGHT * rank_loss(label_B4, target_B, [example.case for example in examples])
-    wanted = torch.full(token_BT.shape, -1.0)
-    for row, (read, example) in enumerate(zip(inputs, examples, strict=True)):
-        wanted[row, read.first : read.first + len(read.offsets)] = torch.from_numpy(token_targets(read, example))
-    wanted = wanted.to(device)
+    targets = [token_targets(read, e) for read, e in zip(chain.from_iterable(rows), examples, strict=True)]
+    wanted = torch.from_numpy(np.concatenate(targets)).to(device)
     known = wanted >= 0
     if known.any():
-        positive = torch.tensor(POSITIVE_TOKEN, device=device)
-        loss = loss + TOKEN_WEIGHT * binary_cross_entropy_with_logits(
-            token_BT[known], wanted[known], pos_weight=positive
-        )
+        positive, said = torch.tensor(POSITIVE_TOKEN, device=device), token_NT[batch["sentence_NT"]]
+        loss = loss + TOKEN_WEIGHT * binary_cross_entropy_with_logits(said[known], wanted[known], pos_weight=positive)
     return loss
 
 
@@ -457,17 +453,18 @@ def train_stage(
         return
     inputs = verifier.inputs([(e.question, e.sentence, e.passages) for e in examples])
     lengths, cases = [len(read.ids) for read in inputs], [e.case for e in examples]
-    total = max(1, round(len(batch_order(lengths, cases, tokens, seed)) * epochs))
+    total = max(1, round(len(batch_order(inputs, cases, tokens, seed)) * epochs))
     name, mean = folder.name, np.mean(lengths)
     log.info("%s: %d examples, %d steps from %d, %.0f tokens a row", name, len(examples), total, step, mean)
-    order = chain.from_iterable(batch_order(lengths, cases, tokens, seed + epoch) for epoch in count())
+    order = chain.from_iterable(batch_order(inputs, cases, tokens, seed + epoch) for epoch in count())
     started, running, seen = time.monotonic(), 0.0, 0
-    for numbers in islice(order, step, total):
+    for rows in islice(order, step, total):
         share = min((step + 1) / (0.04 * total + 1), max(0.0, (total - step) / (0.96 * total)))
         for group, top in zip(optimizer.param_groups, (rate, 5 * rate), strict=True):
             group["lr"] = top * share
         optimizer.zero_grad()
-        loss = loss_of(verifier, [inputs[i] for i in numbers], [examples[i] for i in numbers])
+        numbers = [i for row in rows for i in row]
+        loss = loss_of(verifier, [[inputs[i] for i in row] for row in rows], [examples[i] for i in numbers])
         loss.backward()
         torch.nn.utils.clip_grad_norm_(body + heads, 1.0)
         optimizer.step()

@@ -20,9 +20,8 @@ from annotators.operating import BASE_RATES, EXPECTED_RATE, FALSE_FLAGS, FALSE_P
 from annotators.records import SentenceAnnotation
 from engines.packaged import sha256
 from mitigate.cli.options import Subparsers, add_command, check_files, print_json
-from mitigate.io import REJECTED, OutputError, UsageError, files, progress, set_aside, usage, whole_file
+from mitigate.io import REJECTED, OutputError, UsageError, files, progress, set_aside, usage, versions, whole_file
 from mitigate.models import open_annotator
-from mitigate.recipes.folder import versions
 from mitigate.report.terminal import figure
 from mitigate.report.totals import point_of
 

@@ -53,11 +53,11 @@ from mitigate.io import (
     say,
     set_aside,
     usage,
+    versions,
     write_json,
     write_lines,
 )
 from mitigate.models import Judgements, check_annotator, open_annotator, open_engine
-from mitigate.recipes.folder import versions
 from mitigate.report.terminal import console, figure, plain, table
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from engines.types import EngineError
 from engines.usage import METER
 from mitigate.cli import grpo, run
 from mitigate.cli.options import COSTS, Parser
-from mitigate.io import FAILED, OutputError, UsageError, say, usage
-from mitigate.recipes.folder import versions
+from mitigate.io import FAILED, OutputError, UsageError, say, usage, versions
 from mitigate.scale import PartsError
 
 COMMANDS = [

@@ -20,8 +20,7 @@ from typing import Any, TypeAlias
 from annotators.base import Annotator, CascadeAnnotator, engines_in, parts_of
 from engines.packaged import sha256
 from engines.usage import METER
-from mitigate.io import REJECTED, UsageError, check_paths, make_parent, say, usage
-from mitigate.recipes.folder import versions
+from mitigate.io import REJECTED, UsageError, check_paths, make_parent, say, usage, versions
 from mitigate.scale import LIMITS
 
 EXIT_CODES = (

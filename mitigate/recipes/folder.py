@@ -23,7 +23,6 @@ import sys
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
-from importlib import metadata
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from mitigate.io import OutputError, UsageError, dump_line, files, open_locked, read_rows, usage, write_bytes
+from mitigate.io import OutputError, UsageError, dump_line, files, open_locked, read_rows, usage, versions, write_bytes
 from mitigate.recipes.config import Section, dump
 
 CONFIG = "config.yaml"
@@ -168,17 +167,6 @@ def _start() -> dict[str, Any]:
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores", "git": git_revision(),
         **{name: version for name, version in versions(*PACKAGES).items() if version is not None},
     }  # fmt: skip
-
-
-def versions(*packages: str) -> dict[str, str | None]:
-    """The versions of Python, the toolkit and these packages; None for one that is not installed."""
-    found: dict[str, str | None] = {"python": platform.python_version()}
-    for package in ("hallucination-toolkit", *packages):
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = None
-    return found
 
 
 def git_revision() -> str | None:

@@ -16,14 +16,14 @@ from annotators import LABELS, load_annotator
 from annotators.verifier import training
 from annotators.verifier.annotator import SETTINGS, DiscriminativeAnnotator
 from annotators.verifier.data import UNSUPPORTED, Example, read_examples
-from annotators.verifier.model import Verifier
+from annotators.verifier.model import Input, Verifier
 from annotators.verifier.training import Settings, train_annotator, train_stage
 from mitigate.io import UsageError
 from mitigate.recipes.config import load_recipe, read_yaml, recipes_folder
 from mitigate.recipes.embedded_annotator import Options, check, run
 from mitigate.recipes.folder import RunFolder
 from tests.helpers.jsonl import write_rows
-from tests.helpers.tiny_models import save_tiny_bert
+from tests.helpers.tiny_models import save_decoder, save_tiny_bert
 
 
 @pytest.fixture(scope="module")
@@ -50,15 +50,54 @@ def test_rank_loss_by_hand() -> None:
         assert float(training.rank_loss(logits, torch.tensor(targets), cases)) == 0.0
 
 
+def reading(length: int, evidence: int = 0) -> Input:
+    """``length`` tokens; before a language model the first 8 of them are those of one ``evidence``."""
+    ids = np.arange(length) + 100 * evidence
+    return Input(ids, np.zeros(length, np.int64), length - 2, np.zeros((2, 2), np.int64), 8 if evidence else 0)
+
+
 def test_batches_keep_cases_and_the_budget() -> None:
-    lengths = [10 + 7 * (i % 5) for i in range(60)]
+    inputs = [reading(10 + 7 * (i % 5)) for i in range(60)]
     cases = [f"case {i // 3}" if i < 30 else "" for i in range(60)]
-    batches = training.batch_order(lengths, cases, 200, seed=1)
-    assert sorted(i for batch in batches for i in batch) == list(range(60))
-    assert all(max(lengths[i] for i in batch) * len(batch) <= 200 for batch in batches)
-    of = {i: n for n, batch in enumerate(batches) for i in batch}
+    batches = training.batch_order(inputs, cases, 200, seed=1)
+    assert sorted(row for batch in batches for row in batch) == [[i] for i in range(60)]
+    assert all(max(len(inputs[i].ids) for (i,) in batch) * len(batch) <= 200 for batch in batches)
+    of = {i: n for n, batch in enumerate(batches) for (i,) in batch}
     assert all(len({of[i] for i in range(a, a + 3)}) == 1 for a in range(0, 30, 3))
-    assert training.batch_order(lengths, cases, 200, seed=2) != batches
+    assert training.batch_order(inputs, cases, 200, seed=2) != batches
+
+
+def test_batches_count_shared_evidence_once() -> None:
+    """Each case is one row of 8 shared tokens and 4 · (12 − 8): 24, so eight are 192 tokens; alone they were 384."""
+    inputs = [reading(12, 1 + i // 4) for i in range(64)]
+    batches = training.batch_order(inputs, [f"{i // 4}" for i in range(64)], 192, seed=1)
+    assert [len(batch) for batch in batches] == [8, 8]
+    rows = sorted(sorted(row) for batch in batches for row in batch)
+    assert rows == [list(range(at, at + 4)) for at in range(0, 64, 4)]
+    alone = training.batch_order(inputs, [""] * 64, 192, seed=1)  # only what is of one case shares a row
+    assert [len(batch) for batch in alone] == [16, 16, 16, 16]
+
+
+def test_sharing_a_row_changes_neither_loss_nor_gradients(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    verifier = Verifier(str(save_decoder(tmp_path)), dtype="float32")
+    told = ("The mill has three wheels.", "It was built in 1902."), ("The house is red.",)
+    said = (("It has 3 wheels.", 0, ()), ("It has four.", 1, ((7, 11),)), ("It is new.", 2, None), ("Red.", 0, ()))
+    made = [
+        Example("", text, told[n == 3], target, spans, "made", 1.0 + n, "ab"[n == 3])
+        for n, (text, target, spans) in enumerate(said)
+    ]
+    reads = verifier.inputs([(e.question, e.sentence, e.passages) for e in made])
+    found = []
+    for rows in ([[0, 1, 2], [3]], [[0], [1], [2], [3]]):
+        verifier.network.zero_grad()
+        loss = training.loss_of(verifier, [[reads[i] for i in row] for row in rows], made)
+        loss.backward()
+        grads = [p.grad.flatten() for p in verifier.network.parameters() if p.grad is not None]
+        found.append((loss.item(), torch.cat(grads)))
+    assert found[0][0] == pytest.approx(found[1][0], abs=1e-5)
+    assert torch.allclose(found[0][1], found[1][1], atol=1e-4)
+    assert found[0][1].abs().max() > 1e-2
 
 
 def examples(n: int) -> list[Example]:
@@ -77,7 +116,7 @@ def test_an_adapter_learns_in_bfloat16(base: str) -> None:
     texts = [(e.question, e.sentence, e.passages) for e in rows]
     for _ in range(2):  # at first B is 0, and A learns nothing
         verifier.network.zero_grad()
-        training.loss_of(verifier, verifier.inputs(texts), rows).backward()
+        training.loss_of(verifier, [[read] for read in verifier.inputs(texts)], rows).backward()
         with torch.no_grad():
             for parameter in verifier.network.parameters():
                 if parameter.requires_grad:
@@ -313,7 +352,7 @@ def test_a_teacher_is_asked_of_all_kinds(base: str, tmp_path: Path, monkeypatch:
     for e in found:  # its verdict, with all that it reads
         (own,) = teacher.predict([{"question": e.question, "sentence": e.sentence, "reference": " ".join(e.passages)}])
         assert e.taught == pytest.approx([own.scores[label] for label in LABELS], abs=1e-5)
-    inputs = teacher.verifier.inputs([(e.question, e.sentence, e.passages) for e in found])
+    inputs = [[read] for read in teacher.verifier.inputs([(e.question, e.sentence, e.passages) for e in found])]
     alone = [replace(example, case="") for example in found]  # cases count only where labels do
     losses = [training.loss_of(teacher.verifier, inputs, some).item() for some in (found, alone)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-6)
