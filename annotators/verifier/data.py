@@ -12,6 +12,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from difflib import SequenceMatcher
+from hashlib import sha256
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -165,6 +167,52 @@ def buried(gold: str, claim: str, pool: Sequence[str], random: Random) -> tuple[
         around.append(text)
     place = random.randint(0, len(around))
     return (*around[:place], gold, *around[place:])
+
+
+# --- texts written for this toolkit, and sentences about them ------------------------------------------------------
+
+TEXTS = Path(__file__).with_name("texts.jsonl")
+
+
+def text_examples(number: int, tokenize: Tokenize, budget: int, seed: int) -> list[Example]:
+    """Sentences that texts of ordinary kinds support, contradict or leave open, beside what judging reads first of the
+    text alone, and of it among two others.
+
+    Labelled pairs have one sentence of evidence. In a text that people write every sentence is about the same thing,
+    and what is false of one part is often true of another. ``number`` texts are taken, all where there are fewer; those
+    of ``watched_text`` never are. The sentences beside one window are a case.
+    """
+    random = Random(f"texts {seed}")
+    texts = [text for text in map(json.loads, TEXTS.read_bytes().splitlines()) if not watched_text(text)]
+    items: list[tuple[str, str]] = []
+    made: list[Example] = []
+    for text in random.sample(texts, min(number, len(texts))):
+        others = [other["passage"] for other in random.sample(texts, 3) if other is not text][:2]
+        place = random.randint(0, 2)
+        among = " ".join([*others[:place], text["passage"], *others[place:]])
+        for reference, (said, target, spans, sought) in product((text["passage"], among), told(text)):
+            items.append((reference, sought))
+            made.append(Example(clean_text(text["question"]), said, (), target, spans, "texts", 1.0, text["topic"]))
+    found = windows(items, tokenize, budget)
+    cases: dict[tuple[str, tuple[str, ...]], int] = {}
+    return [
+        replace(e, passages=p, case=f"text {cases.setdefault((e.case, p), len(cases))}")
+        for e, p in zip(made, found, strict=True)
+    ]
+
+
+def watched_text(text: Row) -> bool:
+    """Whether a written text is of the tenth that is not learned, so that one can see what was."""
+    return sha256(text["topic"].encode()).digest()[0] % 10 == 0
+
+
+def told(text: Row) -> list[tuple[str, int, tuple[Span, ...] | None, str]]:
+    """Sentences about a written text, with target, unsupported spans, and the sentence whose evidence judges it: a
+    false one is judged beside what its true counterpart needs."""
+    out: list[tuple[str, int, tuple[Span, ...] | None, str]] = []
+    for true, false in (map(clean_text, pair) for pair in text["pairs"]):
+        out += [(true, SUPPORTED, (), true), (false, CONTRADICTORY, changed(true, false) or None, true)]
+    return out + [(said, UNVERIFIABLE, None, said) for said in map(clean_text, text["open"])]
 
 
 # --- stage 2: human labels -----------------------------------------------------------------------------------------

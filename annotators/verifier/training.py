@@ -3,8 +3,8 @@
     1. pairs.jsonl, pairs/      labelled pairs of evidence and claim: what follows from a text and what does not
     2. edits.jsonl              sentences of documents and people's supported ones, reworded, half of them made false
     3. labels.jsonl, labels/    human labels, with edits and some of the pairs mixed in, so that both stay learned
-    4. further/                 the labels with more edits and pairs, pairs beside similar evidence and made-up texts;
-                                by a teacher's verdicts where there is a teacher
+    4. further/                 the labels with more edits and pairs, pairs beside similar evidence, and sentences about
+                                written texts; by a teacher's verdicts where there is a teacher
 
 ``mitigate train annotators/embedded`` runs it. Folds 2 to 4 train, fold 1 chooses, fold 0 is not read beyond its fold
 number; pairs that share a text with folds 0 and 1 are left out. Three losses: of the verdict, of the order within a
@@ -49,12 +49,12 @@ from annotators.verifier.data import (
     read_pairs,
     read_rows,
     sentences_of,
+    text_examples,
     windows,
     write_examples,
 )  # fmt: skip
 from annotators.verifier.model import MINILM, Input, Verifier, packs_of
 from annotators.verifier.synthetic import Maker, Substitutes, dense_examples, proper, talk
-from annotators.verifier.worlds import texts as made_up
 
 log = logging.getLogger(__name__)
 SOURCES = (
@@ -86,8 +86,8 @@ class Settings:
     human labels; a step reads ``tokens`` tokens; ``languages`` are the codes of what is learned and will be
     judged, None for any; ``evidence_tokens`` of a reference stand beside a labelled sentence, and beside one that is
     judged, which is then read beside ``narrow_tokens`` too (None: it is not). The last stage takes ``further`` examples
-    (0: there is none) of the labels and of at most so many edits, pairs and dense pairs, and sentences about so many
-    made-up texts; ``teacher`` names an embedded annotator whose probabilities are learned in it. ``start`` names one
+    (0: there is none) of at most so many labels (None: all), edits, pairs and dense pairs, and sentences about so many
+    written texts; ``teacher`` names an embedded annotator whose probabilities are learned in it. ``start`` names one
     whose weights, of the same base, the last stage begins with, in the place of the first two.
     """
 
@@ -109,6 +109,7 @@ class Settings:
     evidence_tokens: int = EVIDENCE_TOKENS
     narrow_tokens: int | None = None
     further: int = 0
+    further_labels: int | None = None
     further_edits: int = 16_000
     further_pairs: int = 8_000
     further_dense: int = 0
@@ -160,7 +161,8 @@ def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
     if settings.further:
         before = {name: p.detach().clone() for name, p in verifier.network.named_parameters() if p.requires_grad}
         dense = dense_examples(read, settings.further_dense, settings.seed) if settings.further_dense else []
-        pool = [*dense, *made_up(settings.further_texts, settings.seed)]
+        about = text_examples(settings.further_texts, verifier.tokenize, settings.evidence_tokens, settings.seed)
+        pool = [*dense, *about]
         more = further_examples(teacher, verifier, settings, train, learned, pool, work / "further")
         train_stage(
             verifier, more, work / "further", epochs=settings.further_epochs, rate=settings.further_rate,
@@ -233,8 +235,9 @@ def further_examples(
     if teacher is not None:
         verifier, budget = teacher.verifier, teacher.evidence_tokens
     english = [row for row in rows if stated(row) == "en"]
+    most = len(rows) if settings.further_labels is None else min(settings.further_labels, len(rows))
     pool = [
-        *labelled_examples(rows, verifier.tokenize, budget),
+        *labelled_examples(Random(settings.seed).sample(rows, most), verifier.tokenize, budget),
         *edited_examples(english, replace(settings, edited=settings.further_edits), verifier),
         *mixture((), (), pairs, replace(settings, replayed=settings.further_pairs)),
         *others,

@@ -32,10 +32,11 @@ class Further(Stage):
     """The last stage, after which weights are the mean of those before and after it."""
 
     examples: int = Field(default=23_040, ge=1, description="labelled, edited and paired sentences")
-    edits: int = Field(default=16_000, ge=0, description="edited sentences among those that these are drawn from")
+    labels: int | None = Field(default=None, ge=0, description="labelled ones that these are drawn from; null: all")
+    edits: int = Field(default=16_000, ge=0, description="edited sentences among them")
     pairs: int = Field(default=8_000, ge=0, description="pairs among them")
     dense: int = Field(default=0, ge=0, description="pairs beside similar evidence among them")
-    texts: int = Field(default=0, ge=0, description="made-up texts whose sentences are among them")
+    texts: int = Field(default=0, ge=0, description="written texts whose sentences are among them, twice")
     teacher: str | None = Field(default=None, description="an embedded annotator or its folder; null: their own labels")
 
 
@@ -121,9 +122,9 @@ def run(options: Options, folder: RunFolder) -> None:
     )  # fmt: skip
     if (further := options.further) is not None:
         settings = replace(
-            settings, further=further.examples, further_edits=further.edits, further_pairs=further.pairs,
-            further_dense=further.dense, further_texts=further.texts, further_rate=further.rate,
-            further_epochs=further.epochs, teacher=further.teacher, start=options.start,
+            settings, further=further.examples, further_labels=further.labels, further_edits=further.edits,
+            further_pairs=further.pairs, further_dense=further.dense, further_texts=further.texts,
+            further_rate=further.rate, further_epochs=further.epochs, teacher=further.teacher, start=options.start,
         )  # fmt: skip
     try:
         annotator = train_annotator(settings, folder / "work")

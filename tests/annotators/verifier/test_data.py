@@ -1,5 +1,6 @@
 """What the verifier learns from: pairs beside other texts and without held-out ones, labels with weights, files."""
 
+import json
 import re
 from pathlib import Path
 from random import Random
@@ -145,3 +146,41 @@ def test_sources_are_the_english_trainable_ones() -> None:
         "factcheckgpt factcheckgpt_pair fm2 dialfact_small wice begin faithdial_audit expertqa summedits halueval_qa"
     )
     assert set(SOURCES) == set(names.split())
+
+
+def test_sentences_about_texts_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passage = "The pool opens at 7. The sauna opens at 9. Dogs may not come in."
+    told = [["It opens at 7.", "It opens at 9."], ["No dogs.", "Dogs may come."]]
+    rows = [
+        {"topic": f"t{n}", "question": f"{n}?", "passage": passage, "pairs": told, "open": ["Entry is 5 €."]}
+        for n in range(40)
+    ]
+    write_rows(tmp_path / "texts.jsonl", rows)
+    monkeypatch.setattr(data, "TEXTS", tmp_path / "texts.jsonl")
+    made = data.text_examples(99, words, 6, 0)
+    watched = {row["topic"] for row in rows if data.watched_text(row)}
+    assert 0 < len(watched) < 10
+    assert len(made) == 10 * (40 - len(watched))  # five sentences of each text, alone and among others
+    alone = made[:5]
+    assert [(e.sentence, e.target, e.spans) for e in alone] == [
+        ("It opens at 7.", 0, ()), ("It opens at 9.", 1, ((12, 13),)), ("No dogs.", 0, ()),
+        ("Dogs may come.", 1, ((0, 4), (5, 13))), ("Entry is 5 €.", 2, None),
+    ]  # fmt: skip
+    # A false sentence has the evidence of the true one; sentences beside the same are a case.
+    assert [e.passages for e in alone[:4]] == [("The pool opens at 7.",)] * 2 + [("Dogs may not come in.",)] * 2
+    first = [e.case for e in alone]
+    assert first[0] == first[1] != first[2] == first[3]
+    assert not {*first} & {e.case for e in made[10:]}
+    assert made == data.text_examples(99, words, 6, 0) != data.text_examples(99, words, 6, 1)
+    assert len(data.text_examples(2, words, 6, 0)) == 20
+
+
+def test_shipped_texts_are_whole() -> None:
+    texts = [json.loads(line) for line in data.TEXTS.read_bytes().splitlines()]
+    assert len({text["topic"] for text in texts}) == len({text["passage"] for text in texts}) == len(texts) > 300
+    for text in texts:
+        assert set(text) == {"topic", "question", "passage", "pairs", "open"}
+        assert 60 <= len(text["passage"].split()) <= 230
+        said = [sentence for pair in text["pairs"] for sentence in pair] + text["open"]
+        assert len(set(said)) == len(said) == 2 * len(text["pairs"]) + len(text["open"]) > 20
+    assert 0.07 < sum(map(data.watched_text, texts)) / len(texts) < 0.13
