@@ -206,7 +206,7 @@ def test_readme_figures_of_mitigation_are_its_rows() -> None:
         for name, row in rows.items()
         if (found := re.fullmatch(counted.format(which), name))
     )
-    assert first["value"] == pytest.approx(100 * int(n) / first["n"])
+    assert first["value"] == pytest.approx(100 * int(n) / first["n"], abs=1e-3)  # six digits are kept
     supported = [rows[f"{which} answers: supported sentences"] for which in ("first", "given")]
     assert supported[0]["n"] == supported[1]["n"]  # none was withheld
     fall = with_interval(rows["given − first: hallucinated"], ".1f", " points")

@@ -334,10 +334,10 @@ def test_shipped_files_belong_together(name: str, shipped: dict[str, Path]) -> N
 
 
 AS_SHIPPED = (
-    ("embedded", "smollm2", "5923622a05a46168", REFERENCE, (
-        ("Its light can be seen for 27 miles.", "supported", [0.945, 0.053, 0.002, 0.0]),  # wrongly
-        ("Robert Wilson was its second keeper.", "contradictory", [0.518, 0.444, 0.038, 0.0]),
-        ("Its lamp was made in France.", "contradictory", [0.334, 0.41, 0.256, 0.0]),
+    ("embedded", "smollm2", "438e0f448b151789", REFERENCE, (
+        ("Its light can be seen for 27 miles.", "supported", [0.952, 0.045, 0.003, 0.0]),  # wrongly
+        ("Robert Wilson was its second keeper.", "contradictory", [0.593, 0.369, 0.038, 0.0]),
+        ("Its lamp was made in France.", "unverifiable", [0.323, 0.265, 0.411, 0.0]),
     )),
     ("embedded-zh", "e5-small", "e98f9c7f0e85de04",
      "柳溪灯塔于1903年建成，高27米。第一任守塔人是安娜·罗。灯光在20海里外可见。", (
