@@ -141,6 +141,12 @@ def in_turns(
     return seconds
 
 
+def command(*words: str) -> None:
+    """Run a module of this repository; where it fails, which it tells itself, this program ends with its status."""
+    if code := subprocess.run([sys.executable, "-m", *words], cwd=ROOT).returncode:
+        sys.exit(code)
+
+
 def row(what: str, n: object, value: object, interval: Sequence[float] | None = None, unit: str = "") -> Row:
     """A row of a page: a figure, of how many, with its 95 % interval; ``unit`` "%" for shares times 100."""
     made: Row = {"what": what, "n": n, "value": round(float(value), 4) if isinstance(value, float) else value}

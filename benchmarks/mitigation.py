@@ -16,8 +16,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import closing
@@ -27,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from annotators import load_annotator
-from benchmarks.common import ROOT, Row, fewl_rows, mean_row, parser, row, save, write_rows
+from benchmarks.common import Row, command, fewl_rows, mean_row, parser, row, save, write_rows
 from benchmarks.fewl import THREE, by_model, chale, english_encoder, half, shuffled, truthfulqa
 from engines import load_engine
 from engines.types import Sampling
@@ -133,9 +131,8 @@ def tuned(data: Path, encode: Encode, work: Path) -> list[Row]:
         both = enumerate(zip(records, shown, strict=True))
         write_rows(one, [r | {"id": str(i), "answers": [a | {"label": True}]} for i, (r, a) in both])
         keys = [f"data={one}", "pick=labels", f"baseline={THREE['TruthfulQA'][0]}", "test_share=0.5"]
-        command = ["run", "sft/small-instruct", *keys, "model=packaged:smollm2", "answer_tokens=64"]
-        command = [sys.executable, "-m", "mitigate.cli", *command, "--output", str(folder)]
-        subprocess.run(command, cwd=ROOT, check=True)
+        keys += ["model=packaged:smollm2", "answer_tokens=64", "--output", str(folder)]
+        command("mitigate.cli", "run", "sft/small-instruct", *keys)
         said, learned = list(read_rows(folder / "answers.jsonl")), {r["id"] for r in read_rows(folder / "train.jsonl")}
         true = [float(a["label"]) for i, a in enumerate(shown) if str(i) in learned]
         rows.append(mean_row(f"{how} answers to train on: true", np.array(true), unit="%"))

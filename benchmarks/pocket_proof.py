@@ -15,8 +15,6 @@ import json
 import math
 import os
 import statistics
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,10 +23,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
-from benchmarks.common import ROOT, Row, parser, row, save, write_rows
+from benchmarks.common import ROOT, Row, command, parser, row, save, write_rows
 from mitigate.io import read_rows
 
-RUN = (sys.executable, "-m", "examples.pocket", "run")
 ARMS: dict[str, tuple[str, str, tuple[str, ...]]] = {  # name → what it is, recipe, what is changed
     "stock": ("GRPO, scalar (stock TRL)", "rlhf", ("trainer.credit=sequence",)),
     "gamma0": ("GRPO, sentences, γ = 0", "rlhf", ()),
@@ -45,8 +42,7 @@ SETS = ("trained on", "held-out")
 def run(folder: Path, recipe: str, *changes: str) -> Path:
     """The folder of a run, made or gone on with where it is not done."""
     if not (folder / "done.json").is_file():
-        command = [*RUN, f"examples/pocket/{recipe}.yaml", *changes, "--output", str(folder)]
-        subprocess.run(command, cwd=ROOT, check=True)
+        command("examples.pocket", "run", f"examples/pocket/{recipe}.yaml", *changes, "--output", str(folder))
     return folder
 
 
@@ -62,8 +58,7 @@ def calibration(work: Path) -> Path:
             for s in r["sentences"]
         ]
         write_rows(labelled, rows)
-        command = [sys.executable, "-m", "mitigate.cli", "calibrate", "--input", str(labelled), "--output", str(file)]
-        subprocess.run(command, cwd=ROOT, check=True)
+        command("mitigate.cli", "calibrate", "--input", str(labelled), "--output", str(file))
     return file
 
 

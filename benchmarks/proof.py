@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,10 +28,10 @@ from annotators.records import HALLUCINATED, LABELS
 from annotators.text.sentences import split_sentences
 from annotators.text.words import stem_set, words_of
 from annotators.verifier.annotator import SHIPPED
-from benchmarks.common import RESULTS, ROOT, Row, line, mean_row, parser, save, write_rows
+from benchmarks.common import RESULTS, ROOT, Row, command, line, mean_row, parser, save, write_rows
 from engines.checkpoint import locate, prompt_ids
 from mitigate.io import read_rows
-from mitigate.rewards.inputs import Answer, cannot_tell, reference_of, specifics
+from mitigate.rewards.inputs import Answer, cannot_tell, copied, reference_of, specifics
 
 LONGEST, SHORTEST = 600, 300  # characters of a document: the first whole sentences of an article
 SAID = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
@@ -87,8 +86,7 @@ def run_arm(work: Path, arm: str, seed: int, changed: Sequence[str]) -> Path:
         keys += [f"evaluation.data={{held-out: {work / 'held_out.jsonl'}}}", f"evaluation.questions={10**6}"]
         keys += [f"evaluation.annotator={JUDGE}", "evaluation.temperature=0", *changed]
     folder = work / re.sub("[^a-z0-9]+", "-", f"{name} {seed}".lower())
-    command = [sys.executable, "-m", "mitigate.cli", "run", how["recipe"], *keys, "--output", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True)
+    command("mitigate.cli", "run", how["recipe"], *keys, "--output", str(folder))
     return folder
 
 
@@ -133,7 +131,7 @@ def counted(rows: Sequence[Row]) -> list[dict[str, Any]]:
             "unsure": own.count(None),  # no verdict: neither
             "hallucinated by the reward's annotator": sum(kind in HALLUCINATED for kind in kinds[REWARD]),
             "specifics": len({u for one in told for u, weight in one.items() if weight > 1 and u in reference.all}),
-            "copied": float(np.mean([reference.density(s.text) for s in said])) if said else None,
+            "copied": copied(labels[JUDGE][i].to_dict()),
             "in document": float(np.mean(content)) if content else None, "words": len(words),
             "abstained": bool(said) and all(silent), "cut off": float(r["cut off"]),
         })  # fmt: skip

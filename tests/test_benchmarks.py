@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from annotators.records import Annotation, SentenceAnnotation
 from tests.helpers.jsonl import read_rows
 from tests.helpers.tiny_chat import build_tiny_chat
 
@@ -180,11 +181,11 @@ def test_proof_runs_and_refuses(proof, tmp_path, monkeypatch, capsys):
         commands.append(command)
         return run([sys.executable, "-c", f"raise SystemExit({code})"], **how)
 
-    monkeypatch.setattr(proof["subprocess"], "run", called)
+    monkeypatch.setattr("benchmarks.common.subprocess.run", called)
     assert proof["run_arm"](tmp_path, "GRPO, scalar", 2, ["trainer.steps=2"]) == tmp_path / "grpo-scalar-2"
     keys = {"trainer.steps=2", "seed=2", "reward.annotator=embedded", "evaluation.annotator=embedded-fast"}
     assert keys | {"evaluation.temperature=0"} <= {*commands[0]}
-    with pytest.raises(subprocess.CalledProcessError, match="exit status 2"):
+    with pytest.raises(SystemExit, match="2"):
         proof["run_arm"](tmp_path, "base", 0, [])
     assert commands[1][-1] == str(tmp_path / "mask-dpo-copying-alike-0")  # which asks the base first
 
@@ -264,12 +265,13 @@ def test_proof_counts_each_verdict_once(proof, monkeypatch):
     said = ["The mill opened in 1901.", "It cost 30 marks.", "Anna was tall.", "The text does not tell."]
     labels = {"embedded-fast": ["supported", "contradictory", None, "unverifiable"], "embedded": ["unverifiable"] * 4}
 
-    def judged(name, answer):
-        own = [(s, label) for s, label in zip(said, labels[name], strict=True) if s in answer]
-        return SimpleNamespace(sentences=[SimpleNamespace(text=s, label=label) for s, label in own])
+    def judged(name, row):
+        own = [(row["answer"].find(s), s, label) for s, label in zip(said, labels[name], strict=True)]
+        found = [SentenceAnnotation(s, at, at + len(s), "checked", label) for at, s, label in own if at >= 0]
+        return Annotation(row, tuple(found))
 
     def load(name):
-        return SimpleNamespace(annotate_batch=lambda rows: [judged(name, r["answer"]) for r in rows])
+        return SimpleNamespace(annotate_batch=lambda rows: [judged(name, r) for r in rows])
 
     monkeypatch.setitem(proof, "load_annotator", load)
     row = {"id": "a", "kind": "open", "question": "When did it open?", "reference": "The mill opened in 1901."}
@@ -279,6 +281,7 @@ def test_proof_counts_each_verdict_once(proof, monkeypatch):
     assert [silent[name] for name in names] == [1, 0, 0, 0, 0, 1.0]
     assert (whole["abstained"], silent["abstained"]) == (False, True)
     assert (whole["specifics"], silent["specifics"]) == (1, 0)  # 1901
+    assert silent["copied"] < 0.25 <= whole["copied"] < 0.4  # one of four sentences stands in the reference
 
 
 def test_proof_divergence_is_kl_a_token(proof, tmp_path, monkeypatch):
