@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from difflib import SequenceMatcher
 from hashlib import sha256
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -175,22 +176,21 @@ TEXTS = Path(__file__).with_name("texts.jsonl")
 
 def text_examples(number: int, tokenize: Tokenize, budget: int, seed: int) -> list[Example]:
     """Sentences that texts of ordinary kinds support, contradict or leave open, beside what judging reads first of the
-    text: alone or, as often, among two others.
+    text alone, and of it among two others.
 
     Labelled pairs have one sentence of evidence. In a text that people write every sentence is about the same thing,
-    and what is false of one part is often true of another. ``number`` texts are taken, all where there are fewer; those
-    of ``watched_text`` never are. The sentences beside one window are a case.
+    and what is false of one part is often true of another. The first ``number`` texts are taken, but for those
+    of ``watched_text``. The sentences beside one window are a case.
     """
     random = Random(f"texts {seed}")
-    texts = [text for text in map(json.loads, TEXTS.read_bytes().splitlines()) if not watched_text(text)]
+    texts = [text for text in map(json.loads, TEXTS.read_bytes().splitlines()[:number]) if not watched_text(text)]
     items: list[tuple[str, str]] = []
     made: list[Example] = []
-    for text in random.sample(texts, min(number, len(texts))):
-        others = [other["passage"] for other in random.sample(texts, 3) if other is not text][:2]
+    for text in random.sample(texts, len(texts)):
+        others = [other["passage"] for other in random.sample(texts, min(3, len(texts))) if other is not text][:2]
         place = random.randint(0, 2)
         among = " ".join([*others[:place], text["passage"], *others[place:]])
-        reference = random.choice((text["passage"], among))
-        for said, target, spans, sought in told(text):
+        for reference, (said, target, spans, sought) in product((text["passage"], among), told(text)):
             items.append((reference, sought))
             made.append(Example(clean_text(text["question"]), said, (), target, spans, "texts", 1.0, text["topic"]))
     found = windows(items, tokenize, budget)
