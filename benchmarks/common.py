@@ -142,9 +142,9 @@ def in_turns(
 
 
 def command(*words: str) -> None:
-    """Run a module of this repository; where it fails, which it tells itself, this program ends with its status."""
+    """Run a module of this repository; where it fails, this program ends with its status, or names what was killed."""
     if code := subprocess.run([sys.executable, "-m", *words], cwd=ROOT).returncode:
-        sys.exit(code)
+        sys.exit(code if code > 0 else f"{shlex.join(words)}: killed by signal {-code}")
 
 
 def row(what: str, n: object, value: object, interval: Sequence[float] | None = None, unit: str = "") -> Row:

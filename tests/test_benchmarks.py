@@ -185,8 +185,10 @@ def test_proof_runs_and_refuses(proof, tmp_path, monkeypatch, capsys):
     assert proof["run_arm"](tmp_path, "GRPO, scalar", 2, ["trainer.steps=2"]) == tmp_path / "grpo-scalar-2"
     keys = {"trainer.steps=2", "seed=2", "reward.annotator=embedded", "evaluation.annotator=embedded-fast"}
     assert keys | {"evaluation.temperature=0"} <= {*commands[0]}
-    with pytest.raises(SystemExit, match="2"):
+    assert commands[0][1:4] == ["-m", "mitigate.cli", "run"]
+    with pytest.raises(SystemExit) as ended:
         proof["run_arm"](tmp_path, "base", 0, [])
+    assert ended.value.code == 2
     assert commands[1][-1] == str(tmp_path / "mask-dpo-copying-alike-0")  # which asks the base first
 
     def main(*asked):

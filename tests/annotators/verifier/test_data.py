@@ -12,7 +12,7 @@ import pytest
 from annotators.verifier import data, synthetic
 from annotators.verifier.data import UNSUPPORTED, Example
 from annotators.verifier.training import SOURCES
-from tests.helpers.jsonl import write_rows
+from tests.helpers.jsonl import read_rows, write_rows
 
 
 def words(texts: list[str]) -> Any:
@@ -174,6 +174,8 @@ def test_sentences_about_texts_by_hand(tmp_path: Path, monkeypatch: pytest.Monke
     assert made == data.text_examples(99, words, 6, 0) != data.text_examples(99, words, 6, 1)
     assert len(data.text_examples(2, words, 6, 0)) == 20
     assert {e.question for e in data.text_examples(2, words, 6, 0)} == {"0?", "1?"}  # the first ones
+    assert [row["topic"] in watched for row in rows[:28]] == [False] * 27 + [True]
+    assert len(data.text_examples(28, words, 6, 0)) == 270  # which the watched one counts among
 
 
 def test_shipped_texts_are_whole() -> None:
@@ -184,4 +186,8 @@ def test_shipped_texts_are_whole() -> None:
         assert 60 <= len(text["passage"].split()) <= 230
         said = [sentence for pair in text["pairs"] for sentence in pair] + text["open"]
         assert len(set(said)) == len(said) == 2 * len(text["pairs"]) + len(text["open"]) > 20
+    files = (Path(__file__).parents[3] / "benchmarks").glob("*.jsonl")
+    asked = {value for path in files for row in read_rows(path) for value in row.values() if isinstance(value, str)}
+    assert len(asked) > 1000
+    assert not asked & {sentence for t in texts for pair in (*t["pairs"], t["open"]) for sentence in pair}
     assert 0.07 < sum(map(data.watched_text, texts)) / len(texts) < 0.13
