@@ -202,7 +202,7 @@ class DiscriminativeAnnotator(Annotator):
         if self.narrow_tokens is None:
             return found
         indexes = index_references(
-            [sentence.reference for sentence in sentences], self.verifier.tokenize, None, self.narrow_tokens
+            [sentence.reference for sentence in sentences], self.verifier.tokenize, None, self.narrow_tokens, RELEVANT
         )
         longer = [i for i, index in enumerate(indexes) if not index.fits]
         narrow = select([(indexes[i], texts[i]) for i in longer])
@@ -238,7 +238,7 @@ def fingerprint_of(settings: Mapping[str, Any], base: str, weights: str) -> str:
     (``Verifier.base_identity``) and the digest of what training changed (``model.digest_of``).
     """
     _, layers, lora, languages, evidence_tokens, narrow_tokens = (settings[key] for key in SETTINGS)
-    narrow = "" if narrow_tokens is None else f" {narrow_tokens}"
+    narrow = "" if narrow_tokens is None else f" {narrow_tokens} {RELEVANT}"
     digest = hashlib.sha256(
         f"{VERSION} {base} {layers} {lora} {None if languages is None else tuple(languages)} {evidence_tokens} "
         f"{FURTHER_TOKENS // evidence_tokens} {RELEVANT}{narrow} {MARKED} {LACKING} {MAX_FRAGMENTS} {FIRST_GAIN} "

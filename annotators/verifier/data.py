@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from difflib import SequenceMatcher
 from hashlib import sha256
-from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -176,7 +175,7 @@ TEXTS = Path(__file__).with_name("texts.jsonl")
 
 def text_examples(number: int, tokenize: Tokenize, budget: int, seed: int) -> list[Example]:
     """Sentences that texts of ordinary kinds support, contradict or leave open, beside what judging reads first of the
-    text alone, and of it among two others.
+    text: alone or, as often, among two others.
 
     Labelled pairs have one sentence of evidence. In a text that people write every sentence is about the same thing,
     and what is false of one part is often true of another. The first ``number`` texts are taken, but for those
@@ -190,7 +189,8 @@ def text_examples(number: int, tokenize: Tokenize, budget: int, seed: int) -> li
         others = [other["passage"] for other in random.sample(texts, min(3, len(texts))) if other is not text][:2]
         place = random.randint(0, 2)
         among = " ".join([*others[:place], text["passage"], *others[place:]])
-        for reference, (said, target, spans, sought) in product((text["passage"], among), told(text)):
+        reference = random.choice((text["passage"], among))
+        for said, target, spans, sought in told(text):
             items.append((reference, sought))
             made.append(Example(clean_text(text["question"]), said, (), target, spans, "texts", 1.0, text["topic"]))
     found = windows(items, tokenize, budget)
