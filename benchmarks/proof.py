@@ -208,7 +208,7 @@ def labelled(work: Path) -> list[Row]:
         sys.exit(f"blind-*.jsonl: expected {len(key)} labels, one of each number, got {len(given)}")
     kept = ("number", "arm", "id", "question", "sentence")  # nothing of the document
     for r in given:  # distinct numbers, names and dates of the document, not of the question, that the sentence has
-        known = reference_of(r["reference"]).all - specifics(r["question"]).keys()
+        known = reference_of(r["reference"]).all.keys() - specifics(r["question"]).keys()
         r["specifics"] = sum(weight > 1 and u in known for u, weight in specifics(r["sentence"]).items())
     return [{k: key[r["number"]][k] for k in kept} | {k: r[k] for k in ("label", "specifics")} for r in given]
 

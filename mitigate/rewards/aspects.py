@@ -160,9 +160,9 @@ def relevance_reward(sentence: Judged) -> float | None:
 
 
 def relevance(sentences: Sequence[Judged]) -> float:
-    """R = (c − o) / (c + o) in [−1, 1], of the credit c and o sentences off the question or repeated; 0 without any."""
+    """R = (c − o) / max(1, c + o) in [−1, 1], of the credit c and o sentences off the question or repeated."""
     said, off = sum(s.credit for s in sentences), sum(relevance_reward(s) == -1.0 for s in sentences)
-    return (said - off) / (said + off) if said + off else 0.0
+    return (said - off) / max(1.0, said + off)
 
 
 def completeness(stated: Mapping[str, float], points_P: Sequence[Mapping[str, float]]) -> float:

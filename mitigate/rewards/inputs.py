@@ -358,17 +358,17 @@ def open_question(text: str) -> str:
 
 # "I can't tell", "the document does not say"; "it is not mentioned", "there is no information".
 _CANNOT = re.compile(
-    r"\b(?:i|we|documents?|texts?|passages?|references?|articles?|context|sources?)\b.*?"
+    r"(.*)\b(?:i|we|documents?|texts?|passages?|references?|articles?|context|sources?)\b.*?"
     r"\b(?:can(?:not|['’]t| not)|could(?: not|n['’]t)|(?:am|are|is) unable to|do(?:es)?(?: not|n['’]t)) (?:\w+ )?"
     r"(?:tell|say|answer|determine|know|find|state|mention|specify|contain|give|provide|include)\b",
     re.IGNORECASE | re.DOTALL,
 )
 _UNSAID = re.compile(
-    r"\b(?:not|never|nowhere) (?:\w+ )?(?:mentioned|stated|specified|answered)\b"
+    r"(.*?)(?:\b(?:not|never|nowhere) (?:\w+ )?(?:mentioned|stated|specified|answered)\b"
     r"|\b(?:cannot|can['’]t|can not) be (?:\w+ )?(?:determined|answered|told|known)\b"
     r"|\b(?:no|not enough|insufficient) (?:information|mention)\b"
-    r"|(?:无法|不能|没法)(?:回答|确定|判断|得知|知道)|不知道|(?:没有|未|并未)(?:提到|提及|说明|给出|指出)",
-    re.IGNORECASE,
+    r"|(?:无法|不能|没法)(?:回答|确定|判断|得知|知道)|不知道|(?:没有|未|并未)(?:提到|提及|说明|给出|指出))",
+    re.IGNORECASE | re.DOTALL,
 )
 
 
@@ -388,12 +388,14 @@ STOCK = frozenset(
 NEW_WORDS = 2  # other words that an abstention may have: with more it says something ("… the mayor jailed for fraud")
 
 
-def abstains(sentence: str) -> bool:
-    """Whether a sentence says that its writer, or the document, can't tell.
+def abstains(sentence: str) -> str | None:
+    """What stands before the words by which a sentence says that its writer, or the document, can't tell; None where it
+    does not say so.
 
     It is found by phrases of English and Chinese. Someone in the document who does not know something is no abstention.
     """
-    return bool(_CANNOT.search(sentence) or _UNSAID.search(sentence))
+    found = _CANNOT.match(sentence) or _UNSAID.match(sentence)
+    return found and found[1]
 
 
 # --- what of a reference a sentence states, and whether in its words -------------------------------------------------
@@ -482,6 +484,11 @@ def claims(sentences: Sequence[str], reference: str) -> list[str]:
     return found
 
 
+def _highest(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """All specifics of these, each with the highest weight that it has in one."""
+    return dict(sorted((pair for row in rows for pair in row.items()), key=lambda pair: pair[1]))
+
+
 class Reference:
     """A reference made ready for many answers: its specifics, its points, and who copies from it."""
 
@@ -489,7 +496,7 @@ class Reference:
         sentences = [text[a:b] for a, b in split_sentences(text)]
         self._stems = [stems(sentence) for sentence in sentences]
         self._specifics = [specifics(sentence) for sentence in sentences]
-        self.all: frozenset[str] = frozenset().union(*self._specifics)
+        self.all = _highest(self._specifics)
         windows = [self._stems[i : i + WINDOW] for i in range(max(1, len(sentences) - WINDOW + 1))]
         self._windows = [tuple([stem for row in rows for stem in row[k]] for k in (0, 1)) for rows in windows]
         some = any(kept for kept, _ in self._stems)
@@ -581,7 +588,8 @@ def judged_sentences(
     points = [{u: w for u, w in point.items() if u not in said} for point in points]
     full = min(FULL, sum(dict(pair for point in points for pair in point.items()).values()))
     counted = frozenset().union(*points)
-    bearing = counted | reference.all | frozenset(specifics(answer.question))
+    weights = _highest([reference.all, *points])
+    bearing = weights.keys() | specifics(answer.question).keys()
     if copy_share is None or len(words(" ".join(answer.sentences))) < COPY_WORDS:
         copy_share = 2.0  # nothing is one
     english = declared_or_found(answer.language, answer.text) in ("en", "none")
@@ -597,9 +605,10 @@ def judged_sentences(
             continue
         own = specifics(sentence)
         new = {u: w for u, w in specifics(claim).items() if u not in stated and u not in said}
+        new = {u: min(w, weights.get(u, w)) for u, w in new.items()}  # its own capital letters make no word a name
         # What an unsure sentence may have said is left to a later one by as much as the annotator doubts it.
         new = {u: w * (1 - doubted.get(u, 0.0)) for u, w in new.items()}
-        weight = sum(w if u in counted else w / 2 for u, w in new.items() if u in counted | reference.all)
+        weight = sum(w if u in counted else w / 2 for u, w in new.items() if u in weights)
         value = min(1.0, weight / full) if full else float(bool(claim))
         support = label if isinstance(label, float) else None
         density = 0.0 if support is None and label != "supported" else reference.density(sentence)
@@ -635,15 +644,19 @@ def _stock_stems() -> frozenset[str]:
 
 def cannot_tell(answer: Answer, sentence: str) -> bool:
     """Whether a sentence abstains; not where it brings in a number, a name or much else that nobody asked about."""
-    known = reference_of(answer.reference).all | specifics(answer.question).keys()
+    reference, asked = reference_of(answer.reference).all, specifics(answer.question).keys()
+    known = reference.keys() | asked
     free = content_words(answer.question) | STOCK
     stock = STOCK if is_chinese(sentence) else _stock_stems()
     new = {stem: weight for stem, weight in specifics(sentence).items() if stem not in known | stock}
     # Each clause by itself: a claim must not ride on "…, although the document does not mention it".
     clauses = [clause for clause in CLAUSE.split(sentence) if clause.strip(" .!?。！？")]
+    before = [abstains(clause) for clause in clauses]
     return (
-        abstains(sentence)
-        and all(abstains(clause) or content_words(clause) <= free for clause in clauses)
+        abstains(sentence) is not None
+        and all(b is not None or content_words(c) <= free for c, b in zip(clauses, before, strict=True))
+        # Nor must it ride before it: "Ada paid for the bridge the document does not mention".
+        and not any(specifics(b or "").keys() & reference.keys() - asked - stock for b in before)
         and all(weight < 1 for weight in new.values())
         and len(new) <= NEW_WORDS
     )

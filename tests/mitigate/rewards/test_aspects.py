@@ -69,6 +69,8 @@ def test_relevance_completeness_length_by_hand():
     assert relevance([GOOD, GOOD, AGAIN, COPY, EMPTY]) == pytest.approx(1 / 3)  # (2 − 1) / 3
     assert relevance([COPY, EMPTY]) == 0.0
     assert relevance([VAGUE, VAGUE, ASIDE]) == pytest.approx(-1 / 3)  # (0.5 − 1) / 1.5
+    assert relevance([VAGUE]) == 0.25  # a little credit is not all that there can be
+    assert relevance([]) == 0.0
     # (2 · 1 + 1 · 0.5) / 4 of the first point, nothing of the second; a point without specifics is no point
     points = [{"#1931": 2.0, "open": 1.0, "bridg": 1.0}, {"finch": 2.0}, {}]
     assert completeness({"#1931": 1.0, "open": 0.5, "#7": 1.0}, points) == pytest.approx(0.3125)

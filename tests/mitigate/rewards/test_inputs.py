@@ -7,6 +7,7 @@ import pytest
 from mitigate.rewards.inputs import (
     Answer,
     Reference,
+    cannot_tell,
     claims,
     completion_text,
     cut_offs,
@@ -173,6 +174,29 @@ def test_specifics_and_points_by_hand():
     assert first == specifics("Ada Finch designed it.")
     assert len(Reference("It is grey and it has one arch. " * 9).points("?")) == 5
     assert Reference("").points("Who?") == []
+
+
+def test_capital_letters_make_no_word_a_name():
+    text = "Ada Brenn built the bridge in 1931. The bridge carries a road, and ships pass near it."
+    values = []
+    for said in ("There is a bridge, a road and ships.", "There is a Bridge, a ROAD and SHIPS.", "Ada Brenn built it."):
+        answer = Answer(said, ((0, len(said)),), False, text, "What is there?", None, None)
+        values.append(judged_sentences(answer, ["supported"], None)[0][0].value)
+    assert values[0] == values[1] < values[2]
+
+
+@pytest.mark.parametrize(("sentence", "abstains"), [
+    ("The document does not say who paid for the bridge.", True),
+    ("The document about Ada Brenn does not say who paid.", True),
+    ("Who paid for the bridge is not mentioned.", True),
+    ("Ada Brenn paid for the bridge the document does not mention.", False),
+    ("Ada Brenn opened the bridge which is not mentioned.", False),
+    ("I cannot tell from the text who paid for it.", True),
+])  # fmt: skip
+def test_no_claim_rides_on_an_abstention(sentence, abstains):
+    text = "Ada Brenn built the bridge in 1931. It was opened by the mayor."
+    answer = Answer(sentence, ((0, len(sentence)),), False, text, "Who paid for the bridge?", None, None)
+    assert cannot_tell(answer, sentence) == abstains
 
 
 def test_cut_off_by_the_end_token_where_known_else_by_length_and_full_stop():
