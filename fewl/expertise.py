@@ -183,13 +183,13 @@ def report(results: Sequence[Pairs], n: int = PAIRS) -> dict[str, Any]:
 
 
 def prompted_expertise(
-    engine: Engine, name: str, records: Sequence[FewlRecord], *, on_result: OnResult | None = None
+    engine: Engine, name: str, records: Sequence[FewlRecord], *, tokens: int = TOKENS, on_result: OnResult | None = None
 ) -> list[float | None]:
     """r of one LLM by asking it: (CO answers it calls its own − IW answers it calls its own) / K_pairs.
 
-    Its reference answers are those under ``name``. Returns r in [−1, 1] per record, higher is better: the share of CO
-    minus the share of IW answers that it calls its own, of those where it said yes or no. None where it has no answer,
-    or said so of none.
+    Its reference answers are those under ``name``; a reply has at most ``tokens``, thoughts among them. Returns r in
+    [−1, 1] per record, higher is better: the share of CO minus the share of IW answers that it calls its own, of those
+    where it said yes or no. None where it has no answer, or said so of none.
     """
     asked = [
         (q, kind, text)
@@ -204,7 +204,7 @@ def prompted_expertise(
         for q, _, text in asked
     ]
     chats = [[{"role": "user", "content": content}] for content in contents]
-    results = engine.chat(chats, Sampling(max_tokens=8), on_result=on_result)
+    results = engine.chat(chats, Sampling(max_tokens=tokens), on_result=on_result)
     verdicts: Mapping[str, list[list[bool]]] = {kind: [[] for _ in records] for kind in ("co", "iw")}
     for (q, kind, _), result in zip(asked, results, strict=True):
         if (verdict := yes_or_no(result.text or "")) is not None:

@@ -76,7 +76,8 @@ def demonstrations(questions: Sequence[str], pool: Sequence[Example], encode: En
     if not pool or not questions:
         return [[] for _ in questions]
     texts = [example.question for example in pool]
-    similarity_QP = encode(list(questions)) @ encode(texts).T
+    vectors = encode([*questions, *texts])  # in one call, since what words weigh depends on all texts
+    similarity_QP = vectors[: len(questions)] @ vectors[len(questions) :].T
     own_P = [normalised(text) for text in texts]
     found = []
     for question, row_P in zip(questions, similarity_QP, strict=True):

@@ -118,7 +118,8 @@ def failures(engines: Iterable[Engine]) -> str | None:
 def check_place(option: str, value: str, known: tuple[str, ...]) -> None:
     """Refuse what is no known word, no folder that is there, and does not look like a hub id."""
     folder = bool(value) and Path(value).expanduser().is_dir()  # of "" it says the working folder
-    if not value.startswith(known) and not folder and not HUB_ID.fullmatch(value):
+    prefixes = tuple(word for word in known if word.endswith(":"))
+    if value not in known and not value.startswith(prefixes) and not folder and not HUB_ID.fullmatch(value):
         words = "".join(word.rstrip(":") + ", " for word in known)
         raise UsageError(
             f"{option}: no such folder {value!r}, and it is no hub id; expected {words}a folder or a hub id"
@@ -397,7 +398,7 @@ def fill(
 
         def rated(name: str, engine: Engine) -> list[float | None]:
             total = sum(len(one.iw) + len(one.co) for one in known if one.references.get(name))
-            return prompted_expertise(engine, name, known, on_result=_progress(name, total, tell))
+            return prompted_expertise(engine, name, known, tokens=tokens, on_result=_progress(name, total, tell))
 
         for name, r_Q in at_once(references, rated).items():
             for row, r in zip(asked, r_Q, strict=True):

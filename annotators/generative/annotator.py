@@ -241,7 +241,7 @@ def trained_as(model: str) -> tuple[Protocol, list[str], dict[str, Any]]:
 
     No wordings where there is no such file; ValueError where "prompts" in it is no list of names.
     """
-    path = Path(model) / "annotator.json"
+    path = Path(model).expanduser() / "annotator.json"
     if not path.is_file():
         return "tagged", [], {}
     try:

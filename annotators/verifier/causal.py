@@ -564,7 +564,11 @@ def longest(model: PreTrainedModel, wanted: int) -> int:
     """Tokens of a row: what is wanted, at most what the model has positions for."""
     config = model.config.to_dict()
     limit = config.get("max_position_embeddings") or config.get("n_positions")
-    return min(wanted, limit) if isinstance(limit, int) and limit > 0 else wanted
+    if not isinstance(limit, int) or limit <= 0:
+        return wanted
+    # RoBERTa and its kin begin to count behind the number of their padding.
+    padding = getattr(getattr(model.base_model, "embeddings", None), "padding_idx", None)
+    return min(wanted, limit if padding is None else limit - padding - 1)
 
 
 def training_rows(

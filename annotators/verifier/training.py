@@ -455,6 +455,8 @@ def train_stage(
     step, finished = restore(network, optimizer, folder)
     if finished:
         return
+    if not examples:
+        raise CannotTrainError(f"{folder.name}: expected examples to learn from, got none; name more sources or data")
     inputs = verifier.inputs([(e.question, e.sentence, e.passages) for e in examples])
     lengths, cases = [len(read.ids) for read in inputs], [e.case for e in examples]
     total = max(1, round(len(batch_order(inputs, cases, tokens, seed)) * epochs))

@@ -86,7 +86,7 @@ def run(args: argparse.Namespace, *, program: str, tasks: tuple[str, ...], annot
     output = args.output or Path("out/runs") / "-".join(name.with_suffix("").parts)
     with open_run(output, options, overwrite=args.overwrite) as folder:
         print(f"# run folder: {output}", flush=True)
-        if folder.done is not None:
+        if folder.done is not None and not args.overwrite:  # which another process may be deleting
             show = getattr(module, "show", None)  # of a task that prints more than figures
             print(f"complete since an earlier run{'' if show else f': {folder.done}'}", flush=True)
             if show:

@@ -112,7 +112,7 @@ class Options(Recipe):
 
 
 def _found(path: Path) -> Path:
-    installed = recipes_folder().parent / path
+    installed = recipes_folder().joinpath(*path.parts[1:])
     return installed if not path.exists() and path.parts[:1] == ("recipes",) and installed.exists() else path
 
 

@@ -21,8 +21,8 @@ import difflib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin
+from types import ModuleType
+from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
@@ -154,8 +154,7 @@ def _known(model: type[BaseModel], path: Sequence[str]) -> list[str]:
     """The keys of the section that a path leads to; union members' names in the path are passed over."""
     for part in path:
         if (field := model.model_fields.get(part)) is not None:
-            type_ = field.annotation
-            members = get_args(type_) if get_origin(type_) in (Union, UnionType) else (type_,)
+            members = (field.annotation, *get_args(field.annotation))
             model = next((m for m in members if isinstance(m, type) and issubclass(m, BaseModel)), model)
     return list(model.model_fields)
 

@@ -79,6 +79,8 @@ def check(options: Options) -> None:
     from annotators.verifier.annotator import stored
     from annotators.verifier.data import PAIR_SHARES
 
+    if options.labels.epochs % 1:
+        raise UsageError(f"labels.epochs: expected a whole number, got {options.labels.epochs}")
     if unknown := {*(options.languages or ())} - TOLD:
         raise UsageError(
             f"languages: expected codes that texts are told apart by ({', '.join(sorted(TOLD))}), or null for any "

@@ -21,7 +21,7 @@ from pydantic import Field
 
 from engines.types import Engine, EngineError, Sampling
 from fewl.core import Aggregation, nan_mean
-from fewl.expertise import PAIRS, yes_or_no
+from fewl.expertise import PAIRS, TOKENS, yes_or_no
 from fewl.neighbours import nearest
 from fewl.records import read_record
 from fewl.score import FewlOptions, check_options, score_records
@@ -235,7 +235,7 @@ def neighbours_fit(judge: Engine, records: Sequence[Record], encode: Encode) -> 
     ask = "Question: {}\nAnswer: {}\n\nIs this a correct answer to the question? Reply with Yes or No only."
     chats = [[{"role": "user", "content": ask.format(records[q]["question"], text)}] for q, _, text in places]
     fits_KQ = np.full(near_QK.T.shape, np.nan)
-    for (q, k, _), result in zip(places, judge.chat(chats, Sampling(max_tokens=8)), strict=True):
+    for (q, k, _), result in zip(places, judge.chat(chats, Sampling(max_tokens=TOKENS)), strict=True):
         verdict = yes_or_no(result.text or "")
         fits_KQ[k, q] = np.nan if verdict is None else verdict
     return [None if np.isnan(rate) else round(rate, 4) for rate in nan_mean(fits_KQ).tolist()]

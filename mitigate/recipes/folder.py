@@ -140,8 +140,12 @@ def _begin(folder: RunFolder, options: Section, overwrite: bool) -> None:
             _same_recipe(folder, options)
             for file in folder.path.glob("*.jsonl"):
                 data = file.read_bytes()
-                if not data.endswith(b"\n"):
-                    os.truncate(file, data.rfind(b"\n") + 1)
+                if last := data.rpartition(b"\n")[2]:
+                    try:  # whole where a person's editor wrote it
+                        json.loads(last)
+                        file.write_bytes(data + b"\n")
+                    except ValueError:
+                        os.truncate(file, len(data) - len(last))
         starts = json.loads((folder / VERSIONS).read_text()) if (folder / VERSIONS).is_file() else []
     folder.write(CONFIG, dump(options))
     folder.write(VERSIONS, json.dumps([*starts, _start()], indent=1) + "\n")

@@ -78,6 +78,11 @@ def check(options: Options) -> None:
     chosen = options.trainer
     if (chosen.kl_target is not None or chosen.on_gap == "raise-kl") and not options.grpo.get("beta", chosen.beta):
         raise UsageError("trainer.beta: expected a number above 0 to start from, since KL is to be controlled, got 0")
+    if chosen.on_gap != "warn" and not chosen.judge_every:
+        raise UsageError(
+            f"trainer.judge_every: expected a number of steps, since on_gap: {chosen.on_gap} acts on what that judge "
+            "says; got null"
+        )
     if chosen.share_prompts and options.grpo.get("gradient_checkpointing", chosen.gradient_checkpointing):
         raise UsageError("trainer.share_prompts: expected gradient_checkpointing: false, which keeps no keys")
     if chosen.rollouts and chosen.credit == "sequence":
@@ -123,7 +128,10 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
     chosen = options.trainer
     where = locate(options.model)
     tokenizer: Any = AutoTokenizer.from_pretrained(where, padding_side="left", trust_remote_code=False)
-    asked = [questions.train[i % len(questions.train)] for i in range(chosen.steps * chosen.prompts)]
+    train = questions.train
+    # A Dataset has the columns of its first row.
+    names = dict.fromkeys(name for row in train for name in row if name != "id")
+    asked = [{name: train[i % len(train)].get(name) for name in names} for i in range(chosen.steps * chosen.prompts)]
     common = starting_point(options.model, options.lora, arguments(options, folder.path))
     common |= {"reward_funcs": rewards(options, tokenizer), "train_dataset": Dataset.from_list(asked)}
     common["processing_class"] = tokenizer
@@ -144,13 +152,19 @@ def rewards(options: Options, tokenizer: Any) -> list[Any]:
 
     Thinking is left out of what a model that thinks says; another one would only hide its claims there.
     """
+    from transformers import GenerationConfig
     from trl import rewards as trl_rewards
 
     from mitigate.rewards.reward import SentenceReward
 
     every, max_tokens = options.trainer.judge_every, options.trainer.max_new_tokens
     how = options.reward.model_dump(exclude={"annotator", "calibration", "expected_rate", "device", "dtype"})
-    how |= {"eos_token_ids": tokenizer.eos_token_id, "thinking": thinking_of(str(tokenizer.chat_template))}
+    try:  # a model may end with others, too
+        own_ends = GenerationConfig.from_pretrained(locate(options.model)).eos_token_id
+    except OSError:
+        own_ends = None
+    ends = {tokenizer.eos_token_id, *([own_ends] if isinstance(own_ends, int) else own_ends or [])}
+    how |= {"eos_token_ids": sorted(ends), "thinking": thinking_of(str(tokenizer.chat_template))}
     own = SentenceReward(options.load_annotator(options.reward.annotator), **how)
     form = {
         "think_format": trl_rewards.think_format_reward,

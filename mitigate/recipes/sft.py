@@ -115,7 +115,9 @@ def _train(options: Options, folder: RunFolder, train: list[Record], test: list[
     if kept.is_file():  # an interrupted run has asked the untuned model already
         before = json.loads(kept.read_text(encoding="utf-8"))
     else:
-        before = answers(model.to("cuda") if torch.cuda.is_available() else model)
+        from mitigate.rewards.reward import own_device
+
+        before = answers(model.to(own_device() or "cuda") if torch.cuda.is_available() else model)
         folder.write(kept.name, json.dumps(before))
     rows = [as_row(row["question"], row["answer"], form) for row in train]
     trainer = sft_trainer(

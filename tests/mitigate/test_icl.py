@@ -58,6 +58,9 @@ def test_the_most_similar_comes_last_the_question_never():
     (two,) = demonstrations(["is it red?"], pool, encode, 2)
     assert [n.example.id for n in two] == ["2", "1"]  # "red" has a cosine of 1, which is more than SAME
     assert SAME < 1
+    # What words weigh may depend on all the texts, so questions and pool are encoded together.
+    found = demonstrations(["a", "b"], pool[:1], lambda texts: np.eye(len(texts)), 1)
+    assert [[n.similarity for n in near] for near in found] == [[0.0], [0.0]]
     assert demonstrations(["x"], [], encode, 3) == [[]]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import BertConfig, BertForSequenceClassification, RobertaConfig, RobertaForTokenClassification
 
 from annotators import LABELS, load_annotator
 from annotators.evaluation.anah import flatten
@@ -36,6 +36,22 @@ def annotator(kind: str = "llama", side: str = "right", **options: Any) -> causa
 
 def scores_of(found: Any) -> np.ndarray:
     return np.array([[s.scores[label] for label in LABELS] for s in found.sentences])
+
+
+def test_the_longest_row_leaves_out_the_positions_that_roberta_skips() -> None:
+    sizes = {
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 1,
+        "intermediate_size": 8,
+        "vocab_size": 9,
+    }
+    roberta = RobertaForTokenClassification(RobertaConfig(**sizes, max_position_embeddings=20, pad_token_id=1))
+    assert (causal.longest(roberta, 99), causal.longest(roberta, 7)) == (18, 7)
+    roberta(torch.full((1, 18), 3))
+    with pytest.raises((IndexError, RuntimeError), match="out of"):
+        roberta(torch.full((1, 19), 3))
+    assert causal.longest(BertForSequenceClassification(BertConfig(**sizes, max_position_embeddings=20)), 99) == 20
 
 
 def test_last_token_of_each_sentence_by_hand() -> None:

@@ -147,6 +147,8 @@ def test_training_learns_and_resumes(base: str, tmp_path: Path) -> None:
     again = trained(base, tmp_path, 64, epochs=12, rate=3e-3)  # complete: nothing is trained
     assert state.stat().st_mtime_ns == before
     assert again.fingerprint == verifier.fingerprint
+    with pytest.raises(training.CannotTrainError, match="none: expected examples to learn from, got none"):
+        trained(base, tmp_path / "none", 0, epochs=1, rate=3e-3)
 
 
 def test_interrupted_training_ends_the_same(base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

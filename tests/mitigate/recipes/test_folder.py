@@ -53,6 +53,17 @@ def test_interrupted_run_goes_on_with_its_recipe(recipe, tmp_path, capsys):
     assert len(json.loads((out / "versions.json").read_text())) == 2
 
 
+def test_a_whole_last_line_without_its_end_is_kept(recipe, tmp_path):
+    options, _ = load_recipe(recipe())
+    with open_run(tmp_path / "run", options):
+        pass
+    (tmp_path / "run" / "edited.jsonl").write_bytes(b'{"id":"a"}\n{"id":"b"}')
+    (tmp_path / "run" / "killed.jsonl").write_bytes(b'{"id":"a"}\n{"id":"b"')
+    with open_run(tmp_path / "run", options) as folder:
+        assert folder.rows("edited.jsonl") == [{"id": "a"}, {"id": "b"}]
+        assert folder.rows("killed.jsonl") == [{"id": "a"}]
+
+
 def test_overwrite_begins_anew_in_run_folders_only(recipe, tmp_path):
     first, _ = load_recipe(recipe())
     other, _ = load_recipe(recipe(), ["steps=4"])

@@ -394,6 +394,8 @@ def test_pairs_are_bounded_in_copying(dpo, work):
     ("grpo={gradient_checkpointing: true} trainer={share_prompts: true}", "trainer.share_prompts: expected"),
     ("trainer={credit: sequence, rollouts: 2}", "trainer.rollouts: expected 0 with credit: sequence, got 2"),
     ("trainer={per_device_batch: 7}", "per_device_batch: expected a divisor of .* 64 / 1, got 7"),
+    ("trainer={on_gap: stop}", "trainer.judge_every: expected a number of steps, since on_gap: stop acts on"),
+    ("evaluation.annotator=embedded-fas", "no such folder 'embedded-fas', and it is no hub id"),
     ("trainer={kl_target: 0.1}", "trainer.beta: expected a number above 0 to start from"),
     ("trainer={lerning_rate: 1}", "did you mean 'trainer.learning_rate'"),
     ("launch={config: zero9, processes: 2} reward={} evaluation={}", "launch.config: no such"),
