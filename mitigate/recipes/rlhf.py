@@ -164,7 +164,7 @@ def rewards(options: Options, tokenizer: Any) -> list[Any]:
     except OSError:
         own_ends = None
     ends = {tokenizer.eos_token_id, *([own_ends] if isinstance(own_ends, int) else own_ends or [])}
-    how |= {"eos_token_ids": sorted(ends), "thinking": thinking_of(str(tokenizer.chat_template))}
+    how |= {"eos_token_ids": sorted(ends - {None}) or None, "thinking": thinking_of(str(tokenizer.chat_template))}
     own = SentenceReward(options.load_annotator(options.reward.annotator), **how)
     form = {
         "think_format": trl_rewards.think_format_reward,

@@ -25,6 +25,7 @@ class Options(Recipe):
     mode: Literal["fast", "slow"] = "fast"
     reward: Reward = Reward()
     other: Reward | None = None
+    named: dict[str, Reward] = Field(default={})
     break_at: int | None = None
     refuse: Literal["", "check", "run"] = ""
 

@@ -145,9 +145,11 @@ def test_trained_models_are_asked_as_trained(
 ) -> None:
     (tmp_path / "annotator.json").write_text(settings)
     monkeypatch.setattr("engines.load_engine", lambda name, **options: OpenAIEngine("m", "http://127.0.0.1:1/v1"))
-    found: Any = load_annotator(f"generative:transformers:{tmp_path}", **options)
-    how = found.options
-    assert (how.chooser("en", "r", "q")[0].name, how.protocol, how.window, how.window_tokens) == asked
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for model in (tmp_path, "~"):
+        found: Any = load_annotator(f"generative:transformers:{model}", **options)
+        how = found.options
+        assert (how.chooser("en", "r", "q")[0].name, how.protocol, how.window, how.window_tokens) == asked
 
 
 @pytest.mark.parametrize(

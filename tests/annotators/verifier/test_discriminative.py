@@ -334,10 +334,10 @@ def test_shipped_files_belong_together(name: str, shipped: dict[str, Path]) -> N
 
 
 AS_SHIPPED = (
-    ("embedded", "smollm2", "438e0f448b151789", REFERENCE, (
-        ("Its light can be seen for 27 miles.", "supported", [0.952, 0.045, 0.003, 0.0]),  # wrongly
-        ("Robert Wilson was its second keeper.", "contradictory", [0.593, 0.369, 0.038, 0.0]),
-        ("Its lamp was made in France.", "unverifiable", [0.323, 0.265, 0.411, 0.0]),
+    ("embedded", "smollm2", "29e7a9105c48f61e", REFERENCE, (
+        ("Its light can be seen for 27 miles.", "supported", [0.973, 0.024, 0.003, 0.0]),  # wrongly
+        ("Robert Wilson was its second keeper.", "contradictory", [0.67, 0.291, 0.04, 0.0]),
+        ("Its lamp was made in France.", "contradictory", [0.253, 0.389, 0.358, 0.0]),
     )),
     ("embedded-zh", "e5-small", "e98f9c7f0e85de04",
      "柳溪灯塔于1903年建成，高27米。第一任守塔人是安娜·罗。灯光在20海里外可见。", (

@@ -304,6 +304,8 @@ def test_what_cannot_be_trained_is_named(tmp_path: Path, monkeypatch: pytest.Mon
         check(Options.model_validate({**given, "languages": languages}))
     with pytest.raises(UsageError, match=r"layers: expected 1 to 6, which packaged:minilm has, got 7; null: all"):
         check(Options.model_validate({**given, "layers": 7}))
+    with pytest.raises(UsageError, match=r"^labels.epochs: expected a whole number, got 0.5"):
+        check(Options.model_validate({**given, "labels": {"rate": 0.1, "epochs": 0.5}}))
     with pytest.raises(UsageError, match=f"^base {tmp_path}: "):
         check(Options.model_validate({**given, "base": str(tmp_path)}))
     for teacher in ("nli:x", str(tmp_path)):

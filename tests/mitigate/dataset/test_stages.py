@@ -1,11 +1,13 @@
 """The parts of the pipeline: reading replies, matching names, keeping distinct questions, rows of exports."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mitigate.dataset import prompts
+from mitigate.dataset import prompts, stage
 from mitigate.dataset.export import anah_rows, corrected
 from mitigate.dataset.pipeline import Build
 from mitigate.dataset.prompts import parse_choice, parse_questions, parse_verdicts
@@ -168,3 +170,11 @@ def test_stages_of_other_sources_are_refused(tmp_path):
         write_rows(tmp_path / f"{topic}.jsonl", [{"topic": topic}])
     with pytest.raises(UsageError, match=r"'topic' differs; delete the files of this stage and of all later ones"):
         Build(Options.model_construct(), tmp_path).stage("a", "b", lambda rows: rows)
+
+
+def test_a_path_below_recipes_is_found_where_recipes_are_installed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    installed = write_rows(tmp_path / "package" / "files" / "dataset" / "topics.jsonl", [{"topic": "a"}])
+    monkeypatch.setattr(stage, "recipes_folder", lambda: tmp_path / "package" / "files")
+    options = Options.model_construct(topics=Path("recipes/dataset/topics.jsonl"), corpus=[Path("recipes/none.jsonl")])
+    assert options.files() == (installed, [Path("recipes/none.jsonl")])

@@ -35,6 +35,7 @@ def test_defaults_overrides_and_sections(recipe):
     ({"learning_rat": 1}, r"unknown key 'learning_rat'; did you mean 'learning_rate'\?"),
     ({"reward": {"wieght": 1}}, r"unknown key 'reward.wieght'; did you mean 'reward.weight'\?"),
     ({"other": {"wieght": 1}}, r"unknown key 'other.wieght'; did you mean 'other.weight'\?"),
+    ({"named": {"a": {"wieght": 1}}}, r"unknown key 'named.a.wieght'; did you mean 'named.a.weight'\?"),
     ({"steps": 0}, r"steps: .*greater than or equal to 1, got 0"),
     ({"steps": "many"}, r"steps: .*valid integer.*got 'many'"),
     ({"mode": "quick"}, r"mode: .*'fast' or 'slow', got 'quick'"),
@@ -89,8 +90,8 @@ def test_check_prints_the_resolved_recipe(recipe, capsys):
     assert main(["run", str(recipe()), "mode=slow", "--check"]) == 0
     assert yaml.safe_load(capsys.readouterr().out) == {
         "task": "example", "about": "counts", "hardware": "any", "minutes": 1.0, "steps": 3, "learning_rate": 1e-5,
-        "mode": "slow", "reward": {"annotator": "embedded", "weight": 1.0}, "other": None, "break_at": None,
-        "refuse": "",
+        "mode": "slow", "reward": {"annotator": "embedded", "weight": 1.0}, "other": None, "named": {},
+        "break_at": None, "refuse": "",
     }  # fmt: skip
 
 

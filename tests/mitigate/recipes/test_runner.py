@@ -289,6 +289,10 @@ def test_rewards_and_judge_are_what_the_recipe_says(work, monkeypatch):
     options = load(recipe(work, GRPO, extra_rewards={"think_format": 0.1, "soft_overlong": 0.2, "repetition": 0.3}))
     tokenizer: Any = SimpleNamespace(eos_token_id=0, chat_template="")
     _, *form, _ = rlhf.rewards(options, tokenizer)
+    for made, ends in (('{"eos_token_id": [7, 5]}', [0, 5, 7]), ('{"eos_token_id": 5}', [0, 5]), ("{}", [0])):
+        (work / "generation_config.json").write_text(made)
+        own, *_ = rlhf.rewards(options.model_copy(update={"model": str(work)}), tokenizer)
+        assert own._read.eos_token_ids == ends
     assert [one.__name__.split("_")[0] for one in form] == ["think", "soft", "repetition"]
     assert form[1](completions=[""], completion_ids=[[1] * 22]) == [-0.5]  # of 24 tokens the last 4 cost more and more
     loaded: list[Any] = []
@@ -297,9 +301,19 @@ def test_rewards_and_judge_are_what_the_recipe_says(work, monkeypatch):
     for name in ("a/b", "c/d"):
         options.model_copy(update={"reward": reward}).load_annotator(name)
     assert ["expected_rate" in how for _, how in loaded] == [True, False]
-    monkeypatch.setattr("mitigate.rl.grpo.SentenceGRPOTrainer", lambda **how: pytest.fail(str(how["credit"])))
-    with open_run(work / "made", options) as folder, pytest.raises(pytest.fail.Exception, match=r"sequence_share=0.5"):
-        rlhf.train(options, read_questions(options, None), folder)
+    trained: list[Any] = []
+
+    def trainer(**how: Any) -> None:
+        trained.append(how)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mitigate.rl.grpo.SentenceGRPOTrainer", trainer)
+    questions = read_questions(options, None)
+    first, second = questions.train[0], {**questions.train[0], "answerable": False}
+    with open_run(work / "made", options) as folder, pytest.raises(KeyboardInterrupt):
+        rlhf.train(options, replace(questions, train=[first, second]), folder)
+    assert trained[0]["credit"].sequence_share == 0.5
+    assert trained[0]["train_dataset"]["answerable"][:2] == [first.get("answerable"), False]  # not of all rows
 
 
 def test_one_annotator_under_two_names_is_refused(work, monkeypatch):
