@@ -161,9 +161,8 @@ def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
     if settings.further:
         before = {name: p.detach().clone() for name, p in verifier.network.named_parameters() if p.requires_grad}
         dense = dense_examples(read, settings.further_dense, settings.seed) if settings.further_dense else []
-        pool = [*dense]
-        if settings.further_texts:
-            pool += text_examples(settings.further_texts, verifier.tokenize, settings.evidence_tokens, settings.seed)
+        about = text_examples(settings.further_texts, verifier.tokenize, settings.evidence_tokens, settings.seed)
+        pool = [*dense, *about]
         more = further_examples(teacher, verifier, settings, train, learned, pool, work / "further")
         train_stage(
             verifier, more, work / "further", epochs=settings.further_epochs, rate=settings.further_rate,

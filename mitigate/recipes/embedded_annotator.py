@@ -36,7 +36,9 @@ class Further(Stage):
     edits: int = Field(default=16_000, ge=0, description="edited sentences among them")
     pairs: int = Field(default=8_000, ge=0, description="pairs among them")
     dense: int = Field(default=0, ge=0, description="pairs beside similar evidence among them")
-    texts: int = Field(default=0, ge=0, description="of the first so many written texts those not watched")
+    texts: int = Field(
+        default=0, ge=0, description="written texts, from the first on; the tenth that is watched is left out"
+    )
     teacher: str | None = Field(default=None, description="an embedded annotator or its folder; null: their own labels")
 
 

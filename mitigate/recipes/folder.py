@@ -143,7 +143,8 @@ def _begin(folder: RunFolder, options: Section, overwrite: bool) -> None:
                 if last := data.rpartition(b"\n")[2]:
                     try:  # whole where a person's editor wrote it
                         json.loads(last)
-                        file.write_bytes(data + b"\n")
+                        with file.open("ab") as end:
+                            end.write(b"\n")
                     except ValueError:
                         os.truncate(file, len(data) - len(last))
         starts = json.loads((folder / VERSIONS).read_text()) if (folder / VERSIONS).is_file() else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from engines.checkpoint import locate
-from mitigate.io import UsageError
+from mitigate.io import UsageError, usage
 from mitigate.recipes import options as shared
 from mitigate.recipes import runner
 from mitigate.recipes.data import Questions
@@ -147,22 +148,31 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
     fit_and_save(trainer, folder)
 
 
+def _ends(where: str) -> int | list[int] | None:
+    """The tokens that end what a model writes, as TRL takes them from it; an adapter's are those of its base."""
+    from transformers import AutoConfig, GenerationConfig
+
+    if (adapter := Path(where) / "adapter_config.json").is_file():
+        where = locate(json.loads(adapter.read_text(encoding="utf-8"))["base_model_name_or_path"])
+    try:
+        return GenerationConfig.from_pretrained(where).eos_token_id
+    except OSError:  # such a file need not be there
+        return AutoConfig.from_pretrained(where).eos_token_id
+
+
 def rewards(options: Options, tokenizer: Any) -> list[Any]:
     """The reward, TRL's own that are asked for, and the judge's log with weight 0.
 
     Thinking is left out of what a model that thinks says; another one would only hide its claims there.
     """
-    from transformers import GenerationConfig
     from trl import rewards as trl_rewards
 
     from mitigate.rewards.reward import SentenceReward
 
     every, max_tokens = options.trainer.judge_every, options.trainer.max_new_tokens
     how = options.reward.model_dump(exclude={"annotator", "calibration", "expected_rate", "device", "dtype"})
-    try:  # a model may end with others, too
-        own_ends = GenerationConfig.from_pretrained(locate(options.model)).eos_token_id
-    except OSError:
-        own_ends = None
+    with usage(f"model {options.model}: ", (OSError, ValueError)):
+        own_ends = _ends(locate(options.model))
     ends = {tokenizer.eos_token_id, *([own_ends] if isinstance(own_ends, int) else own_ends or [])}
     how |= {"eos_token_ids": sorted(ends - {None}) or None, "thinking": thinking_of(str(tokenizer.chat_template))}
     own = SentenceReward(options.load_annotator(options.reward.annotator), **how)

@@ -358,7 +358,7 @@ def open_question(text: str) -> str:
 
 # "I can't tell", "the document does not say"; "it is not mentioned", "there is no information".
 _CANNOT = re.compile(
-    r"(.*)\b(?:i|we|documents?|texts?|passages?|references?|articles?|context|sources?)\b.*?"
+    r"(.*)\b(?:i|we|documents?|texts?|passages?|references?|articles?|context|sources?)\b(.*?)"
     r"\b(?:can(?:not|['’]t| not)|could(?: not|n['’]t)|(?:am|are|is) unable to|do(?:es)?(?: not|n['’]t)) (?:\w+ )?"
     r"(?:tell|say|answer|determine|know|find|state|mention|specify|contain|give|provide|include)\b",
     re.IGNORECASE | re.DOTALL,
@@ -373,7 +373,7 @@ _UNSAID = re.compile(
 
 
 CLAUSE = re.compile(
-    r"[,;:—–，；：]|\b(?:and|but|although|though|because|while|whereas|yet|however|so|since|as)\b|但|因为|虽然|而且",
+    r"[,;:—–，；：]|\b(?:and|but|although|though|because|while|whereas|yet|however|so|since|as|than)\b|但|因为|虽然|而且",
     re.IGNORECASE,
 )
 """Where a clause ends."""
@@ -388,14 +388,22 @@ STOCK = frozenset(
 NEW_WORDS = 2  # other words that an abstention may have: with more it says something ("… the mayor jailed for fraud")
 
 
-def abstains(sentence: str) -> str | None:
-    """What stands before the words by which a sentence says that its writer, or the document, can't tell; None where it
-    does not say so.
+# Before "… not mentioned" a topic ends so: "The length of the bridge is", "关于建造费用文中".
+_TOPIC_OF = re.compile(
+    r"(?<!what )(?<!which )(?<!that )(?<!who )\b(?:is|are|was|were)\s*$"
+    r"|^[^了]*(?:文[中章档本]|资料|材料|原文|上下文)[中里]?[并也]?$",
+    re.IGNORECASE,
+)
+
+
+def abstains(sentence: str) -> tuple[str, str] | None:
+    """Where a sentence says that its writer, or the document, can't tell: what stands before that, and between the
+    writer or the document and the verb; None where it does not say so.
 
     It is found by phrases of English and Chinese. Someone in the document who does not know something is no abstention.
     """
     found = _CANNOT.match(sentence) or _UNSAID.match(sentence)
-    return found and found[1]
+    return found and (found[1], found[2] if found.re is _CANNOT else "")
 
 
 # --- what of a reference a sentence states, and whether in its words -------------------------------------------------
@@ -497,6 +505,8 @@ class Reference:
         self._stems = [stems(sentence) for sentence in sentences]
         self._specifics = [specifics(sentence) for sentence in sentences]
         self.all = _highest(self._specifics)
+        read = words_of(text)
+        self.plain = frozenset(stem for stem, name in zip(read.stems, read.names, strict=True) if not name)
         windows = [self._stems[i : i + WINDOW] for i in range(max(1, len(sentences) - WINDOW + 1))]
         self._windows = [tuple([stem for row in rows for stem in row[k]] for k in (0, 1)) for rows in windows]
         some = any(kept for kept, _ in self._stems)
@@ -605,7 +615,8 @@ def judged_sentences(
             continue
         own = specifics(sentence)
         new = {u: w for u, w in specifics(claim).items() if u not in stated and u not in said}
-        new = {u: min(w, weights.get(u, w)) for u, w in new.items()}  # its own capital letters make no word a name
+        # Capital letters of its own make no word a name that the reference writes without.
+        new = {u: min(w, weights.get(u, w)) if u in reference.plain else w for u, w in new.items()}
         # What an unsure sentence may have said is left to a later one by as much as the annotator doubts it.
         new = {u: w * (1 - doubted.get(u, 0.0)) for u, w in new.items()}
         weight = sum(w if u in counted else w / 2 for u, w in new.items() if u in weights)
@@ -642,6 +653,15 @@ def _stock_stems() -> frozenset[str]:
     return frozenset(specifics(" ".join(word for word in STOCK if word.isascii())))
 
 
+def _claims(before: str, between: str, reference: Mapping[str, float]) -> bool:
+    """Whether a claim rides on an abstention ("Ada paid for the bridge the document does not mention"), by what of the
+    reference, without what was asked about, stands before it or in it: names do, and other words that are no topic.
+    """
+    first = [reference[stem] for stem in specifics(before) if stem in reference]
+    stated = any(weight > 1 for weight in first) or bool(first and not _TOPIC_OF.search(before))
+    return stated or sum(stem in reference for stem in specifics(between)) > NEW_WORDS
+
+
 def cannot_tell(answer: Answer, sentence: str) -> bool:
     """Whether a sentence abstains; not where it brings in a number, a name or much else that nobody asked about."""
     reference, asked = reference_of(answer.reference).all, specifics(answer.question).keys()
@@ -652,11 +672,11 @@ def cannot_tell(answer: Answer, sentence: str) -> bool:
     # Each clause by itself: a claim must not ride on "…, although the document does not mention it".
     clauses = [clause for clause in CLAUSE.split(sentence) if clause.strip(" .!?。！？")]
     before = [abstains(clause) for clause in clauses]
+    unasked = {stem: weight for stem, weight in reference.items() if stem not in asked | stock}
     return (
         abstains(sentence) is not None
         and all(b is not None or content_words(c) <= free for c, b in zip(clauses, before, strict=True))
-        # Nor must it ride before it: "Ada paid for the bridge the document does not mention".
-        and not any(specifics(b or "").keys() & reference.keys() - asked - stock for b in before)
+        and not any(_claims(*b, unasked) for b in before if b is not None)
         and all(weight < 1 for weight in new.values())
         and len(new) <= NEW_WORDS
     )

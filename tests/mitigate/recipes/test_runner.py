@@ -289,10 +289,18 @@ def test_rewards_and_judge_are_what_the_recipe_says(work, monkeypatch):
     options = load(recipe(work, GRPO, extra_rewards={"think_format": 0.1, "soft_overlong": 0.2, "repetition": 0.3}))
     tokenizer: Any = SimpleNamespace(eos_token_id=0, chat_template="")
     _, *form, _ = rlhf.rewards(options, tokenizer)
+    (folder := work / "ends").mkdir()
     for made, ends in (('{"eos_token_id": [7, 5]}', [0, 5, 7]), ('{"eos_token_id": 5}', [0, 5]), ("{}", [0])):
-        (work / "generation_config.json").write_text(made)
-        own, *_ = rlhf.rewards(options.model_copy(update={"model": str(work)}), tokenizer)
+        (folder / "generation_config.json").write_text(made)
+        own, *_ = rlhf.rewards(options.model_copy(update={"model": str(folder)}), tokenizer)
         assert own._read.eos_token_ids == ends
+    (folder / "generation_config.json").unlink()
+    (folder / "config.json").write_text('{"model_type": "llama", "eos_token_id": [3, 4]}')
+    (folder / "adapter").mkdir()
+    (folder / "adapter" / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(folder)}))
+    for model in (folder, folder / "adapter"):
+        own, *_ = rlhf.rewards(options.model_copy(update={"model": str(model)}), tokenizer)
+        assert own._read.eos_token_ids == [0, 3, 4]
     assert [one.__name__.split("_")[0] for one in form] == ["think", "soft", "repetition"]
     assert form[1](completions=[""], completion_ids=[[1] * 22]) == [-0.5]  # of 24 tokens the last 4 cost more and more
     loaded: list[Any] = []

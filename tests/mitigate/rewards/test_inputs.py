@@ -183,6 +183,15 @@ def test_capital_letters_make_no_word_a_name():
         answer = Answer(said, ((0, len(said)),), False, text, "What is there?", None, None)
         values.append(judged_sentences(answer, ["supported"], None)[0][0].value)
     assert values[0] == values[1] < values[2]
+    for text in (
+        "Finch wrote it in Paris. Brenn edited it.",
+        "Brenn edited it. Finch wrote it in Paris, so said Finch.",
+    ):
+        said = "It was written by Finch and edited by Brenn."  # a name that only opens a sentence is one
+        answer = Answer(said, ((0, len(said)),), False, text, "What is it?", None, None)
+        assert judged_sentences(answer, ["supported"], None)[0][0].value == 1.0
+    for text in ("May came. It may rain in May.", "It may rain in May. May came."):
+        assert Reference(text).all["may"] == 2.0  # the highest of its weights, wherever it stands
 
 
 @pytest.mark.parametrize(("sentence", "abstains"), [
@@ -192,9 +201,20 @@ def test_capital_letters_make_no_word_a_name():
     ("Ada Brenn paid for the bridge the document does not mention.", False),
     ("Ada Brenn opened the bridge which is not mentioned.", False),
     ("I cannot tell from the text who paid for it.", True),
+    ("The opening by the mayor is not mentioned.", True),  # a topic
+    ("The mayor opened what is not mentioned.", False),
+    ("In the text about the opening there is no information.", True),
+    ("Based on the document, the passage does not say who paid.", True),
+    ("The text says Ada Brenn built the bridge in 1931 which nobody could not know.", False),
+    ("The document that the mayor Ada Brenn opened in 1931 does not say who paid.", False),
+    ("I cannot tell more than that the bridge was opened by the mayor Tom Ross.", False),
+    ("关于开放时间文中没有说明。", True),
+    ("大桥由市长开放了文中没有说明。", False),
 ])  # fmt: skip
 def test_no_claim_rides_on_an_abstention(sentence, abstains):
-    text = "Ada Brenn built the bridge in 1931. It was opened by the mayor."
+    text = "Ada Brenn built the bridge in 1931. It was opened by the mayor. The opening is in a document."
+    if "文" in sentence:
+        text = "大桥由市长在1931年开放。开放时间很短。"
     answer = Answer(sentence, ((0, len(sentence)),), False, text, "Who paid for the bridge?", None, None)
     assert cannot_tell(answer, sentence) == abstains
 
