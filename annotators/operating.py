@@ -322,6 +322,11 @@ def fit_calibration(
         )
     x, w = share[kept], np.ones(n) if weights is None else weights[kept]
     own = np.array([labels[i] != "no_fact" for i in kept.tolist()])
+    if len(set(y[own].tolist())) < 2:
+        raise ValueError(
+            f"calibration: expected supported and hallucinated rows that the annotator gives a verdict, got "
+            f"{(own & y).sum()} and {(own & ~y).sum()}; it calls {(~own).sum()} of {n} no_fact"
+        )
 
     def fitted(rows: Bools) -> Calibration:
         slope, intercept = fit_sigmoid(x[rows], y[rows], w[rows] / w[rows].mean())

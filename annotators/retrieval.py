@@ -21,7 +21,7 @@ import numpy as np
 
 from annotators.text.language import language_of
 from annotators.text.sentences import split_sentences, trimmed
-from annotators.text.words import chinese_words
+from annotators.text.words import FUNCTION_WORDS, chinese_words
 
 if TYPE_CHECKING:
     from engines.embedding import Embedder
@@ -58,40 +58,53 @@ def words(text: str) -> list[str]:
     return found
 
 
+_FUNCTION_WORDS = frozenset(words(" ".join(FUNCTION_WORDS)))
+
+
 class BM25:
     """BM25 (k1 = 1.5, b = 0.75) over P ≥ 1 passages of one reference, given as lists of words; many queries at once.
 
-    Counts and inverse document frequencies are those of ``rank_bm25.BM25Plus``: its idf is positive for every word,
-    while Okapi's is negative or flattened for a word that more than half of the passages have, which in a reference of
-    a few sentences is the topic itself. What BM25Plus adds to every passage alike is left out, so that 0 means: no word
-    in common. Scoring goes through postings, since ``get_scores`` looks every word up in every passage.
+    The scores are those of ``rank_bm25.BM25Plus``: its idf is positive for every word, while Okapi's is negative or
+    flattened for a word that more than half of the passages have, which in a reference of a few sentences is the topic
+    itself. What BM25Plus adds to every passage alike is left out, so that 0 means: no word in common. Scoring goes
+    through postings, since ``get_scores`` looks every word up in every passage.
     """
 
     def __init__(self, passages: Sequence[Sequence[str]]) -> None:
         from rank_bm25 import BM25Plus
 
         counts = BM25Plus(passages)
-        length_P = np.asarray(counts.doc_len, dtype=np.float32) / (counts.avgdl or 1.0)
-        norm_P = counts.k1 * (1 - counts.b + counts.b * length_P)
+        self._k1, self._b = counts.k1, counts.b
+        self._length_P = np.asarray(counts.doc_len, dtype=np.float32)
         rows: dict[str, list[tuple[int, int]]] = {}
         for place, frequencies in enumerate(counts.doc_freqs):
             for word, frequency in frequencies.items():
                 rows.setdefault(word, []).append((place, frequency))
-        self._size = len(passages)
-        self._postings: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-        for word, row in rows.items():
-            place, tf = np.asarray(row, dtype=np.int64).T
-            # idf · tf (k1 + 1) / (tf + k1 (1 − b + b |d| / avgdl)); Robertson & Zaragoza 2009, Eq. 3.15
-            self._postings[word] = place, counts.idf[word] * tf * (counts.k1 + 1) / (tf + norm_P[place])
+        self._postings = {word: tuple(np.asarray(row, dtype=np.int64).T) for word, row in rows.items()}
 
-    def scores(self, queries: Sequence[Sequence[str]]) -> np.ndarray:
-        """(Q, P) float32, higher is better, 0 = no word in common; a repeated word counts repeatedly."""
-        scores_QP = np.zeros((len(queries), self._size), np.float32)
+    def scores(self, queries: Sequence[Sequence[str]], near: float = 0.0) -> np.ndarray:
+        """(Q, P) float32, higher is better, 0 = no word in common; a repeated word counts repeatedly.
+
+        With ``near`` in (0, 1] only the passages count, and are counted, that share at least so many of the query's
+        content words, as a share of the most that one shares; others get 0. Unrelated passages then change neither how
+        rare a word is, nor the mean length: the words of the topic stay common, however much else the reference holds.
+        """
+        scores_QP = np.zeros((len(queries), len(self._length_P)), np.float32)
         for row, query in zip(scores_QP, queries, strict=True):
-            for word in query:
-                if word in self._postings:
-                    place, weight = self._postings[word]
-                    row[place] += weight
+            found = [self._postings[word] for word in query if word in self._postings]
+            kept_P = np.ones(len(row), bool)
+            if near:
+                shared_P = np.zeros(len(row), np.int64)
+                for word in (set(query) - _FUNCTION_WORDS) & self._postings.keys():
+                    shared_P[self._postings[word][0]] += 1
+                kept_P = shared_P >= near * shared_P.max()
+            length_P = self._length_P / (self._length_P[kept_P].mean() or 1.0)
+            norm_P = self._k1 * (1 - self._b + self._b * length_P)
+            for place, tf in found:
+                # idf · tf (k1 + 1) / (tf + k1 (1 − b + b |d| / avgdl)); Robertson & Zaragoza 2009, Eq. 3.15
+                idf = np.log((kept_P.sum() + 1) / max(1, kept_P[place].sum()))
+                row[place] += idf * tf * (self._k1 + 1) / (tf + norm_P[place])
+            row[~kept_P] = 0
         return scores_QP
 
 
@@ -110,8 +123,8 @@ class ReferenceIndex:
     """One reference, cut and ready to be searched: P passages, a budget in tokens of a window, and the (P, D)
     vectors of an encoder that reads its language, none where the whole reference fits; made by `index_references`.
 
-    Where the reference does not fit, passages with less than the share ``relevant`` of the best one's BM25 score, both
-    with that of their neighbours, are not read, though there be room.
+    Where the reference does not fit, BM25 is that among the passages near the query by the share ``relevant``; those
+    with less than this share of the best one's score, both with their neighbours', are not read, though there be room.
     """
 
     reference: str
@@ -279,7 +292,7 @@ def _orders(pairs: Sequence[tuple[ReferenceIndex, str]]) -> Iterator[tuple[int, 
         size = max(1, _CELLS // len(index.passages))
         for group in (numbers[i : i + size] for i in range(0, len(numbers), size)):
             queries = [pairs[n][1] for n in group]
-            scores = [index.bm25.scores([words(query) for query in queries])]
+            scores = [index.bm25.scores([words(query) for query in queries], index.relevant)]
             strength_QP = with_neighbours(scores[0], index)
             read_QP = strength_QP >= index.relevant * strength_QP.max(1, keepdims=True)
             if index.vectors is not None:

@@ -38,12 +38,13 @@ SHIPPED = {
 }
 """Folders of the annotators inside the package: the better one, on a language model that is fetched once, a small one
 that is there whole, and one of Chinese and English, whose base is fetched too."""
-VERSION = 1  # raised whenever what is read, or what is made of it, changes: records depend on it
+VERSION = 1  # of what is stored
 EVIDENCE_TOKENS = 128
 FURTHER_TOKENS = 768  # of further windows that the second look reads at most
 RELEVANT = 0.3
-"""Passages with less than this share of the best one's BM25 score are not read, though there be room: unrelated text
-changes fewer verdicts so, and judging is faster. Chosen on fold 1, see docs/LOG.md."""
+"""Passages with less than this share of the most words that one has in common with the sentence, or of the best BM25
+score, are not read, though there be room: unrelated text changes fewer verdicts so, and judging is faster. Chosen on
+fold 1, see docs/LOG.md."""
 MAX_WORDS = 150
 """Sentences of more words are not judged ("too_long"): the windows they need were never seen in training."""
 CHUNK = 4096  # sentences that are judged at once; it bounds what is held in memory
@@ -241,7 +242,7 @@ def fingerprint_of(settings: Mapping[str, Any], base: str, weights: str) -> str:
     narrow = "" if narrow_tokens is None else f" {narrow_tokens} {RELEVANT}"
     digest = hashlib.sha256(
         f"{VERSION} {base} {layers} {lora} {None if languages is None else tuple(languages)} {evidence_tokens} "
-        f"{FURTHER_TOKENS // evidence_tokens} {RELEVANT}{narrow} {MARKED} {LACKING} {MAX_FRAGMENTS} {FIRST_GAIN} "
+        f"{FURTHER_TOKENS // evidence_tokens} near {RELEVANT}{narrow} {MARKED} {LACKING} {MAX_FRAGMENTS} {FIRST_GAIN} "
         f"{NEXT_GAIN} {MAX_WORDS}".encode()
     )
     digest.update(weights.encode())

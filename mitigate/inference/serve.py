@@ -32,6 +32,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from annotators.base import Annotator
+from engines.types import Sample
 from mitigate.inference.correct import Regenerate, correct
 from mitigate.io import UsageError
 from mitigate.recipes.config import Section, check
@@ -199,10 +200,13 @@ class Proxy:
 
     async def _judge(self, texts: Mapping[int, str], wanted: Wanted) -> dict[int, Held]:
         """Judge the answers of one reply, in a thread, one reply at a time."""
-        good = {i: t for i, t in texts.items() if t.strip() and len(t) <= self.max_characters}
+        said = {i: Sample(t).said for i, t in texts.items()}
+        good = {i: texts[i] for i, t in said.items() if t.strip() and len(t) <= self.max_characters}
         out = {
-            i: Held(t, {"error": f"not judged: expected 1 to {self.max_characters:,} characters, got {len(t):,}"})
-            for i, t in texts.items()
+            i: Held(
+                texts[i], {"error": f"not judged: expected 1 to {self.max_characters:,} characters, got {len(t):,}"}
+            )
+            for i, t in said.items()
             if i not in good
         }
         try:
@@ -214,14 +218,22 @@ class Proxy:
 
     def _work(self, texts: list[str], wanted: Wanted) -> list[Held]:
         question = {"question": wanted.question} if wanted.question else {}
-        records = [{**question, "reference": wanted.reference, "answer": text} for text in texts]
+        # Thinking that a server leaves in the text is not judged and passes; blanks in its place keep the offsets.
+        thoughts = [text[: len(text) - len(Sample(text).said)] for text in texts]
+        answers = [" " * len(head) + text[len(head) :] for head, text in zip(thoughts, texts, strict=True)]
+        records = [{**question, "reference": wanted.reference, "answer": answer} for answer in answers]
         if wanted.action == "annotate":
             rows = [annotation.to_dict() for annotation in self.annotator.annotate_batch(records)]
         else:
             how: dict[str, Any] = {"delete": wanted.delete, "abstain_above": wanted.abstain_above}
             rows = [one.to_dict() for one in correct(records, self.annotator, regenerate=self.regenerate, **how)]
-        left_out = ("question", "reference", "answer")
-        return [Held(row["answer"], {k: v for k, v in row.items() if k not in left_out}) for row in rows]
+        out = []
+        for head, row in zip(thoughts, rows, strict=True):
+            for key in {"answer", "original_answer"} & row.keys():
+                row[key] = head + row[key].removeprefix(" " * len(head))
+            left_out = ("question", "reference", "answer")
+            out.append(Held(row["answer"], {k: v for k, v in row.items() if k not in left_out}))
+        return out
 
 
 # --- requests --------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from typing import Any
 from annotators.base import Annotator
 from annotators.records import Annotation, hallucination_rate
 from engines import load_engine
-from engines.types import Sampling
+from engines.types import EngineError, Sampling
 from mitigate.io import UsageError, progress
 from mitigate.models import refuse_failures
 from mitigate.recipes.config import load_recipe
@@ -135,8 +135,9 @@ def ask(
     """Yield, chunk by chunk, records to annotate: each row without its ``prompt`` with each of ``n`` answers to it.
 
     Each chat draws from its own stream of the seed, so answers do not depend on their neighbours. ``how`` has
-    ``temperature`` and ``max_new_tokens``.
+    ``temperature`` and ``max_new_tokens``. EngineError where no row has an answer; some without are counted on stderr.
     """
+    errors: list[str] = []
     with (
         closing(load_engine(f"{options.evaluation.engine}:{model}", dtype=options.dtype)) as engine,
         progress("answers", len(rows)) as tell,
@@ -147,7 +148,13 @@ def ask(
             found = engine.chat([row["prompt"] for row in asked], sampling)
             kept = [{key: value for key, value in row.items() if key != "prompt"} for row in asked]
             yield [{**row, "answer": text} for row, one in zip(kept, found, strict=True) for text in one.texts]
+            errors += [one.error for one in found if one.error is not None]
             tell(start + len(asked))
+    if errors:
+        told = f"{model}: {len(errors):,} of {len(rows):,} questions have no answer ({errors[0]})"
+        if len(errors) == len(rows):
+            raise EngineError(told)
+        print(told, file=sys.stderr)
 
 
 def answer_and_judge(when: str, model: str, questions: Questions, options: Base, folder: RunFolder) -> None:
@@ -232,17 +239,18 @@ def compare(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 class JudgeLog:
-    """A reward function that scores nothing: at every so many batches a held-out judge logs what it finds in them."""
+    """A reward function that scores nothing: at every so many steps a held-out judge logs what it finds in the answers
+    that are learned, which come before continuations of them."""
 
     __name__ = "judge"
     SHOWN = ("hallucination_rate", "share_supported", "share_unsure", "judged_share")
     """Its other figures are of the text, and the reward logs them."""
 
     def __init__(self, judge: Callable[..., Any], every: int) -> None:
-        self.judge, self.every, self.calls = judge, every, 0
+        self.judge, self.every, self.last = judge, every, -1
 
     def __call__(
-        self, completions: Sequence[Any], log_metric: Callable[[str, float], None], **arguments: Any
+        self, completions: Sequence[Any], log_metric: Callable[[str, float], None], trainer_state: Any, **arguments: Any
     ) -> list[None]:
         """None for each completion: a number, even of weight 0, would make TRL count unscored answers as 0."""
 
@@ -250,9 +258,10 @@ class JudgeLog:
             if name.removeprefix("judge/") in self.SHOWN:
                 log_metric(name, value)
 
-        if self.calls % self.every == 0:  # the columns of log_extra would have to be filled by every batch
+        step = trainer_state.global_step
+        if step % self.every == 0 and step != self.last:  # every batch would have to fill the columns of log_extra
+            self.last = step
             self.judge(completions=completions, **arguments | {"log_metric": log, "log_extra": None})
-        self.calls += 1
         return [None] * len(completions)
 
 

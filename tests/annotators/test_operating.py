@@ -195,6 +195,8 @@ def test_fit_holds_its_limits() -> None:
     silent = ["no_fact"] * 50 + ["supported" if s["supported"] > 0.5 else "contradictory" for s in scores[50:]]
     table = op.fit_calibration(scores, silent, gold, groups, annotator="f").report["table"]
     assert table["false_flagged"]["value"] == table["true_supported"]["value"] == 0.5  # no verdict where no fact
+    with pytest.raises(ValueError, match=r"gives a verdict, got 0 and 0; it calls 100 of 100 no_fact"):
+        op.fit_calibration(scores, ["no_fact"] * 100, gold, groups, annotator="f")
 
 
 def test_file(tmp_path: Path) -> None:

@@ -99,6 +99,25 @@ def test_bm25_orders_as_rank_bm25() -> None:
         np.testing.assert_allclose(found, other.get_scores(query) - constant, rtol=1e-4, atol=1e-5)
 
 
+def test_bm25_among_near_passages_by_hand() -> None:
+    # Of "ada wrote the" the passages have 2, 1 and 0 content words; all lengths are 2, so tf counts 1.
+    # Near from 1: N = 2; ada df 2, ln(3/2) = 0.4055; wrote df 1, ln(3/1) = 1.0986. Near from 1.2: N = 1, ln 2 each.
+    bm25 = BM25([["ada", "wrote"], ["ada", "died"], ["the", "sky"]])
+    query = ["ada", "wrote", "the"]
+    np.testing.assert_allclose(bm25.scores([query], 0.5), [[1.5041, 0.4055, 0]], atol=1e-4)
+    np.testing.assert_allclose(bm25.scores([query], 0.6), [[1.3863, 0, 0]], atol=1e-4)
+    np.testing.assert_array_equal(bm25.scores([["the"], ["unknown"], []], 0.5)[1:], np.zeros((2, 3)))
+
+
+def test_unrelated_passages_change_no_score_of_near_ones() -> None:
+    own = [words(line) for line in ("The Suez Canal opened in 1869.", "The canal is long.", "Ships pay for the canal.")]
+    other = [words(f"Unrelated sentence {n} is about the weather of another year.") for n in range(200)]
+    queries = [words("When was the canal opened?"), words("Ships of 1869")]
+    alone, padded = BM25(own).scores(queries, 0.3), BM25([*own, *other]).scores(queries, 0.3)
+    np.testing.assert_allclose(padded, np.pad(alone, ((0, 0), (0, 200))), rtol=1e-6)
+    assert not np.allclose(BM25([*own, *other]).scores(queries)[:, :3], BM25(own).scores(queries))
+
+
 def test_words_of_both_languages() -> None:
     assert words("The 1,000 Dogs' walked") == words("the 1000 dog walks") == ["the", "1000", "dog", "walk"]
     assert words("released") == words("RELEASE") == words("releases")

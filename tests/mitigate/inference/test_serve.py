@@ -179,6 +179,21 @@ def test_an_answer_comes_back_annotated_or_corrected(proxy, upstream):
     assert choice.message.content == ABSTENTION["en"]
 
 
+def test_thinking_in_the_text_passes_unjudged(proxy, upstream):
+    thought = f"<think>{WRONG} {LOST}</think>\n\n"
+    upstream.texts = [thought + WRONG, "<think>It never ends."]
+    first, second = ask(proxy).choices
+    (sentence,) = first.model_extra[FIELD]["sentences"]
+    assert first.message.content[sentence["start"] : sentence["end"]] == sentence["text"] == WRONG
+    assert "expected 1 to 2,000 characters, got 0" in second.model_extra[FIELD]["error"]
+    first, second = ask(proxy, action="correct").choices
+    assert (first.message.content, second.message.content) == (thought + RIGHT, upstream.texts[1])
+    assert first.model_extra[FIELD]["original_answer"] == upstream.texts[0]
+    upstream.texts = [thought + LOST]
+    (choice,) = ask(proxy, action="correct", abstain_above=0.4).choices
+    assert choice.message.content == thought + ABSTENTION["en"]
+
+
 def test_a_stream_is_annotated_while_it_passes(proxy, upstream):
     upstream.gate = gate = threading.Event()
     text, found = "", None

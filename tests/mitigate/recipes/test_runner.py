@@ -15,7 +15,7 @@ pytest.importorskip("trl")
 
 from annotators.base import EnsembleAnnotator, Sentence
 from annotators.records import SentenceAnnotation
-from engines.types import EngineError
+from engines.types import ChatResult, EngineError, Sample
 from examples.pocket import Oracle, load_world
 from examples.pocket.make import make
 from mitigate.cli.main import main
@@ -340,6 +340,19 @@ def test_one_annotator_under_two_names_is_refused(work, monkeypatch):
         assert not folder.rows("samples.jsonl")
 
 
+def test_questions_without_an_answer_are_counted(work, monkeypatch, capsys):
+    options, how = load(recipe(work, GRPO)), SimpleNamespace(max_new_tokens=4, temperature=0.0)
+    replies = [ChatResult((Sample("Yes."),)), ChatResult(error="too long"), ChatResult(error="too long")]
+    engine = SimpleNamespace(chat=lambda chats, _: [replies[int(chat)] for chat in chats], close=lambda: None)
+    monkeypatch.setattr("mitigate.recipes.runner.load_engine", lambda *_, **__: engine)
+    rows = [{"id": n, "prompt": str(n)} for n in range(3)]
+    found = list(runner.ask("m", rows, options, how, n=1, seed=0, chunk=2))
+    assert found == [[{"id": 0, "answer": "Yes."}], []]
+    assert "m: 2 of 3 questions have no answer (too long)" in capsys.readouterr().err
+    with pytest.raises(EngineError, match=r"m: 2 of 2 questions have no answer \(too long\)"):
+        list(runner.ask("m", rows[1:], options, how, n=1, seed=0, chunk=1))
+
+
 def test_failed_judge_stops_the_run(work, monkeypatch):
     """One sentence in ten is borne, two are not; what was answered is kept, and asked once."""
     asked: list[Any] = []
@@ -502,12 +515,13 @@ def test_figures_by_hand() -> None:
     assert "by the annotator of the reward: held-out, before: not" in by_reward(compare([doubtful]))
 
 
-def test_judge_reads_every_so_many_batches() -> None:
+def test_judge_reads_the_first_batch_of_every_so_many_steps() -> None:
     logged: list[tuple[str, float]] = []
     log = JudgeLog(SentenceReward(ExactAnnotator(), aspects={"factuality": 1}, name="judge"), every=2)
     asked: dict[str, Any] = {"question": ["Q?"], "reference": ["It is old. It is big."]}
-    for _ in range(3):  # no number, or unscored answers would count as 0
-        assert log(["It is old. It is new."], **asked, log_metric=lambda *pair: logged.append(pair)) == [None]
+    asked["log_metric"] = lambda *pair: logged.append(pair)
+    for step in (0, 0, 1, 2, 2):  # continuations of answers come second; no number, or unscored ones would count as 0
+        assert log(["It is old. It is new."], trainer_state=SimpleNamespace(global_step=step), **asked) == [None]
     figures = {"judged_share": 1.0, "share_unsure": 0.0, "hallucination_rate": 0.5, "share_supported": 0.5}
     assert logged == [(f"judge/{name}", value) for name, value in figures.items()] * 2
 
