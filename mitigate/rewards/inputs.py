@@ -314,6 +314,13 @@ _OPEN = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _OPEN_HAN = re.compile(r"(?!.*(?:还是|吗|是否|任何|几乎)).*(?:谁|什么|哪|何|多少|几|怎)", re.S)
+# "Tell me about the bridge.", "Could you describe it?"
+_TELL = re.compile(
+    r"^\W*(?:please\W+)?(?:(?:can|could|will|would) you\W+(?:please\W+)?)?"
+    r"(?:tell|describe|explain|summari[sz]e|introduce|outline|discuss|write|list|give)\b(?!.*\b(?:or|if|whether)\b)"
+    r"|^\W*(?:请|你|能|可以)*(?:介绍|描述|说明|讲讲|告诉|谈谈|解释|总结|概述|列出)(?!.*(?:还是|是否))",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 def words(text: str) -> list[str]:
@@ -348,12 +355,11 @@ def repeats(sentences: Sequence[str]) -> list[bool]:
 
 
 def open_question(text: str) -> str:
-    """The question that a text ends with, if no answer to it can be made of its own words alone; else ""."""
+    """The question or request that a text ends with, if no answer can be made of its own words alone; else ""."""
     spans = split_sentences(text)
     last = text[spans[-1][0] : spans[-1][1]] if spans else ""
-    if not last.rstrip(" \"'”’」』)").endswith(("?", "？")):
-        return ""
-    return last if _OPEN.search(last) or _OPEN_HAN.match(last) else ""
+    asks = last.rstrip(" \"'”’」』)").endswith(("?", "？")) and (_OPEN.search(last) or _OPEN_HAN.match(last))
+    return last if asks or _TELL.match(last) else ""
 
 
 # "I can't tell", "the document does not say"; "it is not mentioned", "there is no information".

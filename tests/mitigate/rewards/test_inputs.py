@@ -108,7 +108,12 @@ def test_words_and_repeats():
     ("How many people live there, and did the Harrow Bridge open in spring?", False),
     ("他是否获得任何奖项？", False),
     ("这座桥几乎全是木头的吗？", False),
-    ("Tell me about the bridge.", False),
+    ("It is old. Tell me about the bridge.", True),
+    ("Could you please describe the bridge?", True),
+    ("请介绍一下哈罗桥。", True),
+    ("Tell me whether the bridge opened in 1931.", False),
+    ("请告诉我它是否获得奖项。", False),
+    ("The bridge.", False),
     ("What is it? Answer in one sentence.", False),
     ("", False),
 ])  # fmt: skip
