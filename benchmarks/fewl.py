@@ -64,7 +64,6 @@ SETTINGS = {
     "discovered": replace(EQ6, expertise="discovered"),
     "discovered, random neighbours": replace(EQ6, expertise="discovered", neighbour_choice="random", neighbours=10),
     "discovered, no penalty": replace(NO_PENALTY, expertise="discovered"),
-    "discovered, contrast": replace(NO_PENALTY, expertise="discovered", contrast=True),
 }
 SHUFFLED, NOTHING = "with another question's references", "without references"
 LENGTHS = {"the longest": 1.0, "the shortest": -1.0}

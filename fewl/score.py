@@ -55,9 +55,6 @@ class FewlOptions:
     neighbours: int | None = None  # K; None takes 10 nearest or 25 random ones
     neighbour_choice: Literal["nearest", "random"] = "nearest"  # "random": with similarity of at most 0.8
     penalty: bool | None = None  # whether laziness counts; None: with "paper", or where neighbours are asked for
-    # Whether the score under equal weights is taken off: the LLMs weighted less than the mean then count against an
-    # answer (an extension; Σ (λ_i − 1/N) in place of Σ λ_i).
-    contrast: bool = False
     references: str = "all"  # or "single:NAME"
     # Reference LLMs whose answers are at least so alike, both ways, mean the same; a record then gets the ``entropy``
     # of what they mean (an extension), which says when to abstain. None: it is not computed.
@@ -201,10 +198,9 @@ def score_records(
     weights_QN = _weights(of_pairs, layout, options, prompted, report)
     weights_AN = weights_QN[layout.question_A]
     laziness_AN = _laziness(of_pairs, layout, neighbours_QK) if options.penalty else None
-    how: dict[str, Any] = {"aggregation": options.aggregation, "divergence": options.divergence}
-    score_A = core.aggregate(s_AN, weights_AN, laziness_AN, **how)
-    if options.contrast:
-        score_A = score_A - core.aggregate(s_AN, np.where(np.isnan(weights_AN), np.nan, 1.0), laziness_AN, **how)
+    score_A = core.aggregate(
+        s_AN, weights_AN, laziness_AN, aggregation=options.aggregation, divergence=options.divergence
+    )
     entropy_Q = np.full(len(read), np.nan)
     if options.same_from is not None:
         given_QN = layout.reference_QN
@@ -243,12 +239,6 @@ def check_options(records: Sequence[FewlRecord], options: FewlOptions, asked: Se
     labels = {answer.label for record in records for answer in record.answers}
     if records and options.expertise == "ideal" and not {True, False} <= labels:
         raise ValueError("expertise ideal: expected answers labelled true and false, found no such labels")
-    equal = options.expertise == "uniform" or options.references != "all" or len(names) < 2
-    if records and options.contrast and equal:
-        raise ValueError(
-            "contrast: expected at least two reference LLMs of unequal weight; with uniform expertise, or one "
-            "reference, every score would be 0"
-        )
     if options.references == "all":
         return names
     kind, _, name = options.references.partition(":")

@@ -159,7 +159,7 @@ def check_generative(name: str, options: Mapping[str, Any], option: str) -> bool
     with usage(f"{option}: ", (ValueError, TypeError, OSError)):
         for engine in engines:
             parse_engine(engine)
-            options_of(options)
+            options_of({key: value for key, value in options.items() if key != "concurrency"})
     return bool(engines)
 
 

@@ -40,7 +40,6 @@ from mitigate.io import (
     Check,
     Job,
     Matches,
-    OutputError,
     Record,
     UsageError,
     check_annotation_input,
@@ -258,8 +257,7 @@ def report(args: argparse.Namespace, records: Callable[[], Iterable[Record]], jo
     if job and job.rejected:
         paths.append(("rejected", job.rejected_path))
     if args.html is not None:
-        with files(OutputError, f"cannot write {args.html}"):
-            write_page(args.html, records, totals, rejected=rejected, full_output=job.output.name if job else "")
+        write_page(args.html, records, totals, rejected=rejected, full_output=job.output.name if job else "")
         paths.append(("page", args.html))
     if args.json and job:
         counts = {"records": totals.records, "sentences": totals.sentences, "labels": dict(totals.kinds)}

@@ -136,7 +136,6 @@ def _score_options(parser: Parser) -> None:
         parser.option("--neighbour-choice", text, choices=("nearest", "random"), default="nearest")
         text = "The laziness penalty counts or not (on with --aggregation paper or where neighbours are asked for)."
         parser.option("--penalty", text, choices=("on", "off"))
-        parser.flag("--contrast", "LLMs that weigh less than the mean count against an answer (an extension).")
         text = "Reference answers of all LLMs count, or single:NAME takes those of one (%(default)s)."
         parser.option("--references", text, "WHICH", default="all")
         text = (

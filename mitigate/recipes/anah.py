@@ -146,8 +146,7 @@ def check(options: Options) -> None:
         if row.responses is not None and not row.responses.is_file():
             raise UsageError(f"rows.{name}.responses: no such file {row.responses}")
         if row.annotator is not None:
-            own = {key: value for key, value in row.options.items() if key != "concurrency"}
-            check_generative(row.annotator, own, f"rows.{name}")
+            check_generative(row.annotator, row.options, f"rows.{name}")
 
 
 def run(options: Options, folder: RunFolder) -> int:

@@ -214,7 +214,6 @@ class Scoring(Section):
     expertise: Literal["similarity", "discovered", "uniform"] = "uniform"
     neighbours: int | None = Field(default=None, ge=1)
     penalty: bool | None = Field(default=None, description="of laziness; null: with paper, or with neighbours")
-    contrast: bool = False
 
     def options(self) -> FewlOptions:
         return FewlOptions(**self.model_dump(exclude={"similarity", "embedding"}))

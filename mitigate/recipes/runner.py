@@ -25,7 +25,7 @@ from annotators.base import Annotator
 from annotators.records import Annotation, hallucination_rate
 from engines import load_engine
 from engines.types import EngineError, Sampling
-from mitigate.io import UsageError, progress
+from mitigate.io import UsageError, progress, say
 from mitigate.models import refuse_failures
 from mitigate.recipes.config import load_recipe
 from mitigate.recipes.data import Questions, read_questions
@@ -154,7 +154,7 @@ def ask(
         told = f"{model}: {len(errors):,} of {len(rows):,} questions have no answer ({errors[0]})"
         if len(errors) == len(rows):
             raise EngineError(told)
-        print(told, file=sys.stderr)
+        say(told)
 
 
 def answer_and_judge(when: str, model: str, questions: Questions, options: Base, folder: RunFolder) -> None:

@@ -21,7 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-from mitigate.io import counted, whole_file
+from mitigate.io import OutputError, counted, files, whole_file
 from mitigate.report.contrast import contrast, reason
 from mitigate.report.totals import (
     HALLUCINATED,
@@ -394,7 +394,7 @@ def short(value: float) -> str:
 def write_page(
     path: Path, records: Callable[[], Iterable[Record]], totals: Totals, *, rejected: int = 0, full_output: str = ""
 ) -> None:
-    """Write the report of annotated records whole, or leave an old one untouched; OSError where it can't be written.
+    """Write the report of annotated records whole, or leave an old one untouched; OutputError where it can't be.
 
     Of many records it shows those with the most hallucinated sentences; ``totals`` count all, and ``full_output`` names
     the file that holds all. ``records`` is called twice, so that they need not fit in memory. ``rejected`` input lines
@@ -409,7 +409,11 @@ def _write(path: Path, title: str, body: Iterable[str]) -> None:
     style = look + layout
     hashes = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script))
     allowed = "style-src 'sha256-{}'; script-src 'sha256-{}'".format(*hashes)
-    with whole_file(path) as part, part.open("w", encoding="utf-8", newline="\n") as file:
+    with (
+        files(OutputError, f"cannot write {path}"),
+        whole_file(path) as part,
+        part.open("w", encoding="utf-8", newline="\n") as file,
+    ):
         file.write(
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
             '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '

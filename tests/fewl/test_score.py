@@ -187,11 +187,6 @@ def test_lambda_of_prompted_expertise_and_of_samples():
     sampled, _ = score([one(reference_answers={"m": ["ab", "b", "c"], "n": "b"})])  # three of four equal weights
     for scored in (prompted, sampled):
         assert scored[0]["lambda"] == {"m": pytest.approx(0.75), "n": pytest.approx(0.25)}
-    how["options"] = FewlOptions(expertise="prompted", penalty=False, contrast=True)
-    contrast, _ = score_records(records, prompted=[{"m": math.log(3), "n": 0.0}], **how)
-    # (0.75 − 0.5) ½ tanh s("ab", "ab") + (0.25 − 0.5) ½ tanh s("ab", "b")
-    want = 0.125 * (math.tanh(1) - math.tanh(math.sqrt(0.5)))
-    assert contrast[0]["answers"][0]["score"] == pytest.approx(want, abs=1e-6)
     with pytest.raises(ValueError, match="one mapping of LLM name to r per record"):
         score_records(records, **how)
 
@@ -241,8 +236,6 @@ def test_wrong_options_are_named():
     with pytest.raises(ValueError, match="encode: expected an encoder"):  # the paper has a penalty
         score_records([one()], similarity=cosine(encode), options=FewlOptions(aggregation="paper"))
     assert (FewlOptions().penalty, FewlOptions(neighbours=3).penalty) == (False, True)
-    with pytest.raises(ValueError, match="contrast: expected at least two reference LLMs of unequal weight"):
-        score([one()], expertise="uniform", contrast=True)
     with pytest.raises(ValueError, match="expertise similarity: no record has iw and co"):
         score([one(), one(iw=["a"]), one(co=["b"])], expertise="similarity")
     with pytest.raises(ValueError, match="expertise ideal: expected answers labelled true and false"):

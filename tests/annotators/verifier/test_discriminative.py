@@ -334,16 +334,16 @@ def test_shipped_files_belong_together(name: str, shipped: dict[str, Path]) -> N
 
 
 AS_SHIPPED = (
-    ("embedded", "smollm2", "29e7a9105c48f61e", REFERENCE, (
-        ("Its light can be seen for 27 miles.", "supported", [0.973, 0.024, 0.003, 0.0]),  # wrongly
-        ("Robert Wilson was its second keeper.", "contradictory", [0.67, 0.291, 0.04, 0.0]),
-        ("Its lamp was made in France.", "contradictory", [0.253, 0.389, 0.358, 0.0]),
+    ("embedded", "smollm2", "8446c6ac2c28e4af", REFERENCE, (
+        ("Its light can be seen for 27 miles.", "supported", [0.961, 0.037, 0.002, 0.0]),  # wrongly
+        ("Robert Wilson was its second keeper.", "contradictory", [0.676, 0.285, 0.039, 0.0]),
+        ("Its lamp was made in France.", "contradictory", [0.267, 0.382, 0.351, 0.0]),
     )),
-    ("embedded-zh", "e5-small", "e98f9c7f0e85de04",
+    ("embedded-zh", "e5-small", "374859484d97eda8",
      "柳溪灯塔于1903年建成，高27米。第一任守塔人是安娜·罗。灯光在20海里外可见。", (
-        ("灯塔高27米。", "supported", [0.988, 0.011, 0.0, 0.0]),
-        ("灯塔建于1920年。", "contradictory", [0.661, 0.323, 0.016, 0.0]),
-        ("第一任守塔人是王明。", "contradictory", [0.425, 0.558, 0.017, 0.0]),
+        ("灯塔高27米。", "supported", [0.988, 0.012, 0.0, 0.0]),
+        ("灯塔建于1920年。", "contradictory", [0.662, 0.321, 0.016, 0.0]),
+        ("第一任守塔人是王明。", "contradictory", [0.427, 0.556, 0.017, 0.0]),
     )),
 )  # fmt: skip
 
