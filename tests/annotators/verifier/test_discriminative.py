@@ -133,6 +133,16 @@ def test_a_narrow_window_decides_where_it_supports_better(base: str, tiny: Discr
     assert decided == {True, False}
 
 
+def test_a_narrow_window_has_only_what_bears_on_the_sentence(tiny: DiscriminativeAnnotator, monkeypatch: Any) -> None:
+    both, read = DiscriminativeAnnotator(tiny.verifier, evidence_tokens=60, narrow_tokens=20), []
+    real, text = both._read, "Robert Wilson kept it."
+    monkeypatch.setattr(both, "_read", lambda s, t, windows: read.extend(windows) or real(s, t, windows))
+    both.verdicts(
+        [Sentence(text, 0, text, {"reference": f"{text}\nCats sleep.\nDogs bark.\n" + "Fish swim far.\n" * 9})]
+    )
+    assert (read[-1].index.budget, read[-1].text) == (20, text)
+
+
 def test_what_cannot_be_judged() -> None:
     french = "Le pont est très vieux et il a été construit par la ville. It is old."
     german = "Der Dichter wurde in Frankfurt geboren und er ist in der Stadt Weimar gestorben."
