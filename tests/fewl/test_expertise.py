@@ -6,6 +6,7 @@ import pytest
 
 from engines.types import Sample
 from fewl.expertise import (
+    TOKENS,
     agreement_counts,
     generate_pairs,
     parse_pairs,
@@ -90,7 +91,9 @@ def test_prompted_expertise_by_hand():
         return says[re.search(r"Another answer: (\w+)", text).group(1)]
 
     # of the CO answered with yes or no: 2 of 3; of the IW: 1 of 2
-    assert prompted_expertise(Scripted(reply), "m", [record]) == [pytest.approx(2 / 3 - 1 / 2)]
+    engine = Scripted(reply)
+    assert prompted_expertise(engine, "m", [record]) == [pytest.approx(2 / 3 - 1 / 2)]
+    assert {sampling.max_tokens for _, sampling in engine.asked} == {TOKENS}  # room for an LLM that thinks first
     assert prompted_expertise(Scripted(reply), "other", [record]) == [None]
 
 

@@ -88,18 +88,23 @@ def test_expertise_follows_the_pairs_of_the_input(tmp_path, capsys):
 
 
 def test_prompted_expertise_asks_the_reference_llm(tmp_path, monkeypatch, capsys):
+    engines = []
+
     def opened(spec, option, cache, **_):
         """Calls every corrected answer its own and no wrong one; the other LLM, the other way round."""
         own = "Another answer: " + ("right" if spec == "openai:one" else "wrong")
-        return Scripted(lambda text, _: "Yes" if own in text else "No", spec)
+        engines.append(Scripted(lambda text, _: "Yes" if own in text else "No", spec))
+        return engines[-1]
 
     monkeypatch.setattr("mitigate.models.open_engine", opened)
     source, scored = write(tmp_path / "q.jsonl", questions(2, iw=["wrong"], co=["right"])), tmp_path / "s.jsonl"
     options = ["--expertise", "prompted", "--reference-llm", "one=openai:one", "--reference-llm", "two=openai:two"]
+    options += ["--max-tokens", "77"]
     assert fewl("score", "--input", source, "--output", scored, *options) == 0
     printed = capsys.readouterr()
     assert "wrong and corrected answers" not in printed.err  # the input has them
     assert "IW/CO pairs" not in printed.out
+    assert {sampling.max_tokens for engine in engines for _, sampling in engine.asked} == {77}
     # r = 1 − 0 and 0 − 1: λ = e/(e + 1/e)
     assert read(scored)[0]["lambda"]["one"] == pytest.approx(0.880797, abs=1e-6)
 

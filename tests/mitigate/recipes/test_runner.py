@@ -322,6 +322,7 @@ def test_rewards_and_judge_are_what_the_recipe_says(work, monkeypatch):
         rlhf.train(options, replace(questions, train=[first, second]), folder)
     assert trained[0]["credit"].sequence_share == 0.5
     assert trained[0]["train_dataset"]["answerable"][:2] == [first.get("answerable"), False]  # not of all rows
+    assert "id" not in trained[0]["train_dataset"].column_names  # those of different files may have different types
 
 
 def test_one_annotator_under_two_names_is_refused(work, monkeypatch):
