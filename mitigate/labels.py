@@ -225,12 +225,16 @@ def check_either(record: Record) -> list[Problem]:
 def _is_sentence(sentence: Any, record: Record) -> bool:
     try:
         placed = record["answer"][sentence["start"] : sentence["end"]] == sentence["text"]
-        numbers = [x[name] for key in ("fragments", "correction") for x in sentence[key] for name in ("start", "end")]
+        fragments, edits = ([(x["start"], x["end"]) for x in sentence[key]] for key in ("fragments", "correction"))
         targets = [edit["to"] for edit in sentence["correction"]]
         known = sentence["label"] in (*LABELS, None)
     except (KeyError, TypeError):
         return False
-    return placed and known and all(type(n) is int for n in numbers) and all(type(t) is str for t in targets)
+    numbers = all(type(n) is int for span in (*fragments, *edits) for n in span)
+    return (
+        placed and known and numbers and all(type(t) is str for t in targets)
+        and all(0 <= start <= end <= len(record["reference"]) for start, end in fragments)
+    )  # fmt: skip
 
 
 def read_answers(paths: Sequence[Path]) -> tuple[list[JudgedAnswer], int]:

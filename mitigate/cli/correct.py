@@ -51,7 +51,7 @@ CORRECTED = (
     "answer", *ADDED, "action", "original_answer", "original_sentences", "original_hallucination_rate", "changes",
     "correction_options", ERROR,
 )  # fmt: skip
-CHOSEN = ("answer", "model", "index", *ADDED, "rates")
+CHOSEN = ("answer", "model", "index", *ADDED, "rates", "statuses")
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -65,8 +65,8 @@ def add_parser(subparsers: Subparsers) -> None:
     correct = add_command(subparsers, "correct", "Correct the hallucinated sentences of answers.", more)
     more = (
         'Records are {"question"?, "reference", "answers": [{"text", "model"?}, …]}. The lowest hallucination rate '
-        "wins, and of equals the answer with most supported sentences. (By FEWL, without a reference document: "
-        "`mitigate fewl score` and `mitigate fewl pick`.)"
+        "wins, and of equals the answer with most supported sentences. A record's own model, index, rates and statuses "
+        "are written over. (By FEWL, without a reference document: `mitigate fewl score` and `mitigate fewl pick`.)"
     )
     best = add_command(subparsers, "best-of", "Choose the least hallucinated of several answers.", more)
     for parser, run in ((correct, run_correct), (best, run_best_of)):
@@ -150,10 +150,16 @@ def _run(
     if unasked := [row[ERROR] for row in rows if ERROR in row]:
         say(
             f"error: {len(unasked)} of {len(rows)} answers have a request without a reply, the last: {unasked[-1]}; "
-            "the sentences that it was to rewrite are as they were: run the same command again to ask for these"
+            "run the same command again to ask for these"
         )
         return FAILED
-    return exit_code(failed_share(Counter(s["status"] for row in rows for s in row["sentences"])), args, job.rejected)
+    return exit_code(failed_share(sum((statuses_of(row) for row in rows), Counter())), args, job.rejected)
+
+
+def statuses_of(row: Record) -> Counter[str]:
+    """How often each status is among the sentences of an answer, or of all answers that one was chosen from."""
+    chosen = "rates" in row and "statuses" in row
+    return Counter(row["statuses"] if chosen else [s["status"] for s in row["sentences"]])
 
 
 def check_candidates(record: Record) -> list[Problem]:
@@ -167,7 +173,7 @@ def check_candidates(record: Record) -> list[Problem]:
 
 
 def choose(records: Sequence[Record], annotator: Annotator) -> list[Record]:
-    """The record of each best answer: answer, model, index, its sentences, and the rates of all.
+    """The record of each best answer: answer, model, index, its sentences, and the rates and statuses of all.
 
     Where no answer could be judged, ``answer`` and ``index`` are None.
     """
@@ -182,8 +188,11 @@ def choose(records: Sequence[Record], annotator: Annotator) -> list[Record]:
         none = replace(annotations[0], record={**row, "answer": None}, sentences=())
         chosen = none if best is None else annotations[best]
         model = None if best is None else row["answers"][best].get("model")
-        rates = [a.hallucination_rate for a in annotations]
-        rows.append({**chosen.to_dict(), "model": model, "index": best, "rates": rates})
+        more = {
+            "rates": [a.hallucination_rate for a in annotations],
+            "statuses": dict(Counter(s.status for a in annotations for s in a.sentences)),
+        }
+        rows.append({**chosen.to_dict(), "model": model, "index": best, **more})
     return rows
 
 

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
+import sys
+import threading
 
 from annotators.base import Annotator
 from mitigate.cli.options import ANNOTATORS, ENGINE, Subparsers, add_command, calibration_option
@@ -57,9 +60,11 @@ def run(args: argparse.Namespace) -> int:
 
         return load_annotator(name, **(calibration if name == names[0] else {}))
 
-    private = args.host in LOOPBACK and not args.share
+    private = args.host in LOOPBACK and not args.share and not people  # with a password it may stand behind a proxy
     if not private and not people:
         say(f"others can reach this page and there is no --auth or {AUTH}")
+    if threading.current_thread() is threading.main_thread():  # what visitors gave is deleted then, too
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     limits = Limits(args.max_characters, args.max_reference, args.max_records)
     shelf = Shelf(names, open_choice=private, load=load, engines=args.engine or [SMOLLM2])
     with usage("", Refusal):  # what was asked for by name is loaded first: visitors must not find a mistyped one

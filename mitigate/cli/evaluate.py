@@ -45,8 +45,8 @@ from mitigate.io import (
     Problem,
     Record,
     UsageError,
+    check_paths,
     check_texts,
-    make_parent,
     parse_line,
     progress,
     read_lines,
@@ -116,9 +116,9 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.judgements:
-        if args.judgements.resolve() in {source.resolve() for source in args.input}:
-            raise UsageError(f"{args.judgements} is one of the input files and would be written over")
-        make_parent(args.judgements)
+        check_paths(args.input, args.judgements, overwrite=args.overwrite)
+        if args.output is not None and args.output.resolve() == args.judgements.resolve():
+            raise UsageError(f"--judgements: expected another file than --output, got {args.judgements} for both")
     if args.bertscore and importlib.util.find_spec("bert_score") is None:
         raise UsageError("--bertscore needs bert-score: pip install 'hallucination-toolkit[bertscore]'")
     if args.protocol == "official":

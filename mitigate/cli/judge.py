@@ -10,10 +10,12 @@ first.
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from contextlib import closing
 from functools import partial
 from typing import Any
 
+from annotators.records import failed_share
 from engines.types import EngineError
 from engines.usage import METER
 from mitigate.cli.options import (
@@ -23,9 +25,10 @@ from mitigate.cli.options import (
     calibration_option,
     check_engine,
     check_files,
+    exit_code,
     print_json,
 )
-from mitigate.io import FAILED, REJECTED, Record, UsageError, check_texts, read_whole, say, write_lines
+from mitigate.io import FAILED, Record, UsageError, check_texts, read_whole, say, write_lines
 from mitigate.models import failures, open_annotator, open_engine
 from mitigate.report.totals import percent
 
@@ -43,6 +46,7 @@ def add_parser(subparsers: Subparsers) -> None:
         parser.engine("This language model judges each pair in both orders.")
         parser.annotator(None, calibration=False)
     parser.calibration()
+    parser.max_failed()
     parser.cache()
     parser.cost()
     parser.set_defaults(run=run)
@@ -65,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
         judged, failed = _by_engine(args, pairs)
     write_lines(args.output, ({**p, "outcome": o, **more} for p, (o, more) in zip(pairs, judged, strict=True)))
     result = tally([outcome for outcome, _ in judged])
+    statuses = sum((Counter(more.get("statuses", {})) for _, more in judged), Counter[str]())
     if args.json:
         print_json({**result, "rejected_lines": rejected, "output": str(args.output)})
     else:
@@ -81,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     if failed:
         say(f"error: {failed}; their pairs count as unsure: the same command with --overwrite asks only these again")
         return FAILED
-    return REJECTED if rejected else 0
+    return exit_code(failed_share(statuses), args, rejected)
 
 
 def _by_annotator(args: argparse.Namespace, options: dict[str, Any], pairs: list[Record]) -> list[Any]:

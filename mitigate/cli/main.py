@@ -78,6 +78,9 @@ def main(
     except (EngineError, CacheError, OutputError, PartsError) as error:
         say(f"error: {error}")
         return FAILED
+    except BrokenPipeError:  # whoever read the output wants no more; the interpreter would flush it again at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
     except KeyboardInterrupt:
         say("interrupted; run the same command again to continue where it can")
         return 130

@@ -32,7 +32,7 @@ NOTHING = "[NOTHING]"
 MAX_EVIDENCE = 2400
 """Characters of evidence in a prompt: fragments, or the head of the reference where there are none."""
 MAX_BEFORE = 600
-MAX_REPLY = 200  # tokens
+MAX_REPLY, MAX_THOUGHT = 200, 2000  # tokens of a sentence; before it, of a server, whose model may think first
 # The quotation marks around a whole reply are the model's own; marks inside belong to the sentence.
 _WRAP = re.compile(r'^\s*(?:["“「]([^"“”「」]*)["”」]|(.*))\s*$', re.S)
 _MARK = re.compile(r"<\s*/?\s*data\s*>", re.IGNORECASE)
@@ -156,7 +156,7 @@ def correct(
     for one in corrected:
         rate = one.after.hallucination_rate
         nothing_left = bool(one.changes) and not one.answer.strip()
-        if abstain_above is not None and (nothing_left or (rate is not None and rate > abstain_above)):
+        if nothing_left or (abstain_above is not None and rate is not None and rate > abstain_above):
             _abstain(one)
         elif one.changes:
             one.action = "corrected"
@@ -260,10 +260,10 @@ def _abstain(one: Corrected) -> None:
 def best_of(annotations: Sequence[Annotation]) -> int | None:
     """The number of the answer to give, of several annotated answers to one question; None where none was checked.
 
-    The answer with the lowest share of hallucinated among its judged factual sentences, where an unsure one counts with
-    its probability; among equals the one with most supported sentences, then with the highest probability of support,
-    then the first. An answer that claims nothing stands at NOTHING_CLAIMED_RATE, so that it is preferred to one that is
-    mostly wrong, and never to a right one.
+    The answer with the lowest share of hallucinated among its factual sentences, where an unsure one counts with its
+    probability and one that could not be judged with NOTHING_CLAIMED_RATE; among equals the one with most supported
+    sentences, then with the highest probability of support, then the first. An answer that claims nothing stands at
+    that rate, so that it is preferred to one that is mostly wrong, and never to a right one.
     """
     ranks = [(rank, i) for i, a in enumerate(annotations) if (rank := standing(a.sentences)) is not None]
     return min(ranks)[1] if ranks else None
@@ -273,7 +273,8 @@ def standing(sentences: Sequence[SentenceAnnotation]) -> tuple[float, int, float
     """What ``best_of`` ranks an answer by, lower is better; None where no sentence was checked."""
     if not any(s.status in JUDGED for s in sentences):
         return None
-    known = [s.support for s in sentences if s.support is not None]
+    judged = [s.support if s.status in JUDGED else 1 - NOTHING_CLAIMED_RATE for s in sentences]
+    known = [support for support in judged if support is not None]
     support = [s.scores["supported"] for s in sentences if s.support is not None and s.scores]
     return (
         1 - sum(known) / len(known) if known else NOTHING_CLAIMED_RATE,
@@ -358,6 +359,11 @@ def read_reply(reply: str | None, sentence: str) -> str | None:
     return text if len(split_sentences(text)) <= 2 else None
 
 
+def reply_tokens(engine: Engine, said: int) -> int:
+    """The most tokens of a reply that says at most ``said``."""
+    return said + (MAX_THOUGHT if engine.identity.get("engine") == "openai" else 0)
+
+
 def with_engine(engine: Engine) -> Regenerate:
     """A `regenerate` for :func:`correct` that asks any engine for greedy replies.
 
@@ -367,7 +373,8 @@ def with_engine(engine: Engine) -> Regenerate:
     def regenerate(requests: Sequence[Request]) -> list[str | Unanswered | None]:
         if not requests:
             return []
-        results = engine.chat([prompt(request) for request in requests], Sampling(max_tokens=MAX_REPLY))
+        tokens = reply_tokens(engine, MAX_REPLY)
+        results = engine.chat([prompt(request) for request in requests], Sampling(max_tokens=tokens))
         check_asked(results)
         return [
             read_reply(r.text, q.sentence) if r.error is None else Unanswered(r.error)

@@ -12,13 +12,14 @@ on a scale.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from annotators.base import Annotator
 from annotators.text.words import is_chinese
 from engines.types import Chat, Engine, Sampling, check_asked
-from mitigate.inference.correct import fenced
+from mitigate.inference.correct import fenced, reply_tokens
 
 Outcome = Literal["method", "baseline", "tie", "unsure"]
 Judged = tuple[Outcome, dict[str, Any]]
@@ -124,7 +125,7 @@ def by_engine(pairs: Sequence[Pair], engine: Engine) -> list[Judged]:
     Raises:
         EngineError: The engine can't answer at all, or stopped answering.
     """
-    results = engine.chat(chats(pairs), Sampling(max_tokens=MAX_REPLY)) if pairs else []
+    results = engine.chat(chats(pairs), Sampling(max_tokens=reply_tokens(engine, MAX_REPLY))) if pairs else []
     check_asked(results)
     out: list[Judged] = []
     for forward, backward in zip(results[::2], results[1::2], strict=True):
@@ -144,11 +145,13 @@ def by_annotator(pairs: Sequence[Pair], annotator: Annotator) -> list[Judged]:
         for pair in pairs
         for name in ("baseline", "method")
     ]
-    rates = [annotation.hallucination_rate for annotation in annotator.annotate_batch(rows)]
+    judged = list(annotator.annotate_batch(rows))
     out: list[Judged] = []
-    for baseline, method in zip(rates[::2], rates[1::2], strict=True):
+    for first, second in zip(judged[::2], judged[1::2], strict=True):
+        baseline, method = first.hallucination_rate, second.hallucination_rate
         outcome: Outcome = "unsure"
         if baseline is not None and method is not None:
             outcome = "tie" if baseline == method else "method" if method < baseline else "baseline"
-        out.append((outcome, {"rates": {"baseline": baseline, "method": method}}))
+        statuses = dict(Counter(s.status for s in (*first.sentences, *second.sentences)))
+        out.append((outcome, {"rates": {"baseline": baseline, "method": method}, "statuses": statuses}))
     return out

@@ -231,6 +231,10 @@ class Proxy:
         for head, row in zip(thoughts, rows, strict=True):
             for key in {"answer", "original_answer"} & row.keys():
                 row[key] = head + row[key].removeprefix(" " * len(head))
+            if row.get("action") == "abstained":  # its one sentence and its one change begin after the thinking, too
+                (sentence,), (change,) = row["sentences"], row["changes"]
+                sentence |= {key: sentence[key] + len(head) for key in ("start", "end")}
+                change |= {"start": len(head), "from": change["from"].removeprefix(" " * len(head))}
             left_out = ("question", "reference", "answer")
             out.append(Held(row["answer"], {k: v for k, v in row.items() if k not in left_out}))
         return out

@@ -261,5 +261,5 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
 def _cell(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
-    text = escape(" ".join(str(value).split()), quote=False)
+    text = escape(printable(" ".join(str(value).split())), quote=False)
     return text.replace("|", "&#124;").replace("[", "&#91;").replace("`", "&#96;")

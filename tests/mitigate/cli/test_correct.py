@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from annotators.records import SentenceAnnotation
 from mitigate.cli import annotate as command
 from mitigate.cli.main import main
+from mitigate.inference.correct import ABSTENTION
 from tests.helpers.engines_server import Reply, completion, error, serving
 from tests.helpers.jsonl import read_rows as read
 from tests.helpers.jsonl import write_rows
@@ -107,7 +109,7 @@ def test_correct_with_an_engine_deletion_and_abstention(tmp_path, annotator):
     assert (first["answer"], first["changes"][0]["by"]) == (RIGHT, "engine")
     assert second["action"] == "abstained"
     assert third["answer"] == f"{RIGHT} {RIGHT}"
-    assert [row["answer"] for row in read(tmp_path / "b.jsonl")] == [RIGHT, "", f"{RIGHT} {RIGHT}"]
+    assert [row["answer"] for row in read(tmp_path / "b.jsonl")] == [RIGHT, ABSTENTION["en"], f"{RIGHT} {RIGHT}"]
 
 
 def test_best_of_chooses_and_says_why(tmp_path, annotator, capsys):
@@ -123,3 +125,17 @@ def test_best_of_chooses_and_says_why(tmp_path, annotator, capsys):
     assert "2 questions, 1 of them without an answer that could be judged" in capsys.readouterr().out
     assert run("best-of", "--input", source, "--output", out) == 3
     assert read(out) == [first, second]
+
+
+def test_best_of_counts_failures_of_all_answers(tmp_path, annotator, capsys):
+    def judge(sentences: Any) -> list[SentenceAnnotation]:
+        return [s.judged("failed") if "fails" in s.text else s.scored((1, 0, 0, 0)) for s in sentences]
+
+    annotator.judge = judge
+    several = [{"text": "It fails. It fails again."}, {"text": RIGHT}]
+    source = write_rows(tmp_path / "in.jsonl", [{"reference": REFERENCE, "answers": several}])
+    for _ in range(2):  # from the file, too
+        assert run("best-of", "--input", source, "--output", tmp_path / "best.jsonl") == 1
+        assert "67% of the sentences failed, more than --max-failed 0.1" in capsys.readouterr().err
+    (row,) = read(tmp_path / "best.jsonl")
+    assert (row["index"], row["statuses"]) == (1, {"failed": 2, "checked": 1})

@@ -176,6 +176,11 @@ def test_official_protocol_asks_the_test_file_and_scores_replies(tmp_path, capsy
     assert f"{data}:4: prompt: expected a string with text in it" in captured.err
     assert f"{data}:5: prompt: expected words of ANAH's prompts" in captured.err
     assert [set(row) for row in read_rows(kept)] == [{"prompt", "reply", "golden"}] * 3
+    for more in (("--annotator", name), ("--annotator", name, "--overwrite", "--output", kept)):  # paid for
+        assert _run("--input", data, *more, "--judgements", kept, *official) == 2
+    said = capsys.readouterr().err
+    assert f"{kept} is there already" in said
+    assert "--judgements: expected another file than --output" in said
     assert _run("--input", kept, "--replies", *official) == 0
     assert json.loads(capsys.readouterr().out) == first
     assert _run("--input", kept, "--replies", *official[:2]) == 0

@@ -33,6 +33,20 @@ def commands(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[
 
 
 COMMANDS = dict(commands(build_parser()))
+
+
+def test_a_reader_that_stops_is_no_error(tmp_path: Path) -> None:
+    rows = [{"sentence": "It is.", "reference": "r", "label": "supported", "source": str(n)} for n in range(5000)]
+    data = write_rows(tmp_path / "rows.jsonl", rows)
+    command = [sys.executable, "-m", "mitigate.cli", "stats", "--input", str(data), "--resamples", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+    assert process.returncode == 1
+
+
 CONTINUED = {"annotate", "correct", "best-of", "run", "train", "build-dataset"}
 
 

@@ -46,6 +46,18 @@ def test_both_kinds_of_files_are_read(tmp_path: Path, capsys: pytest.CaptureFixt
     assert figures["all"]["accumulation"]["after_none"] == {"value": 1.0, "interval": None, "n": 1}
 
 
+def test_hostile_records_reach_neither_terminal_nor_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    far = annotated("One.", ["supported"])
+    far["sentences"][0]["fragments"] = [{"start": 0, "end": 10**9, "text": "r"}]  # type: ignore[index]
+    (records := tmp_path / "a.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in (annotated("One.", ["supported"], source="\x1b]0;x\x07\ud800"), far))
+    )
+    assert main(["stats", "--input", str(records), "--output", str(tmp_path / "p.md"), "--resamples", "0"]) == 3
+    out = capsys.readouterr().out
+    assert "&#91;U+001B]]0;x&#91;U+0007]&#91;U+D800] (en) | 1 |" in out
+    assert (tmp_path / "p.md").read_text("utf-8").strip() == out.strip()
+
+
 def test_agreement_of_two_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a, b = (
         write(tmp_path / name, [annotated("One.Two.", ["supported", second]), annotated(other, ["supported"])])

@@ -15,6 +15,7 @@ from annotators import load_annotator
 from annotators.verifier.annotator import SHIPPED
 from engines import parse_engine
 from engines.packaged import NotHereError
+from mitigate.cli.main import main
 from mitigate.demo.limits import Limits, Refusal, read_document
 from mitigate.demo.mend import BEST, PRESETS, READ, REWRITE, SENTENCES, answered, better, passages, with_edits
 from mitigate.demo.page import compare_view, run_batch
@@ -361,3 +362,17 @@ def test_compared_answers_stand_best_first() -> None:
         assert verdict in row
         assert page.count("HOW FAR") == (3 in shown)
     assert "not judged yet" not in compare_view(answers, {0: (first, [(0, 22)])}, "run", stopped=True)
+
+
+@pytest.mark.parametrize(("options", "open_choice"), [
+    ([], True), (["--auth", "me:secret"], False), (["--host", "0.0.0.0"], False),
+])  # fmt: skip
+def test_only_a_page_for_oneself_takes_other_names(options, open_choice, monkeypatch):
+    """With a password it may stand behind a proxy, where others reach it, too."""
+    seen: list[Any] = []
+    monkeypatch.setattr("mitigate.demo.page.build", lambda service: seen.append(service))
+    monkeypatch.setattr("mitigate.demo.page.launch", lambda *_, **__: None)
+    monkeypatch.setattr("mitigate.demo.service.Shelf.warm", lambda _: None)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    assert main(["demo", *options]) == 0
+    assert (seen[0].shelf.open_choice, seen[0].fetch) == (open_choice, open_choice)

@@ -175,6 +175,8 @@ def test_best_of_ranks_by_rate_then_support():
     assert best_of([good, good]) == 0
     assert best_of([annotation("supported", support=0.6), annotation("supported", support=0.9)]) == 1
     assert best_of([annotation(None), annotation(None, "contradictory")]) == 1
+    mostly = annotation("supported", *[None] * 9)  # (0 + 9 · ½) / 10 is worse than one in ten
+    assert best_of([mostly, annotation(*["supported"] * 9, "contradictory")]) == 1
     assert best_of([annotation(None)]) is None
     assert best_of([]) is None
     doubt = SentenceAnnotation("x", 0, 1, "unsure", None, {

@@ -77,8 +77,9 @@ def test_prompts_hold_both_orders_and_fence_texts():
 def test_the_annotator_judges_by_rates():
     found = by_annotator(PAIRS, RuleAnnotator())
     assert [outcome for outcome, _ in found] == ["method", "baseline", "tie", "unsure"]
-    assert found[1][1] == {"rates": {"baseline": 0.0, "method": 0.5}}
-    assert found[3][1] == {"rates": {"baseline": None, "method": 0.0}}
+    assert found[1][1]["rates"] == {"baseline": 0.0, "method": 0.5}
+    assert found[3][1]["rates"] == {"baseline": None, "method": 0.0}
+    assert all(set(more["statuses"]) == {"checked"} for _, more in found)
 
 
 def test_silence_loses_without_being_asked():

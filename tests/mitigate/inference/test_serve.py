@@ -191,7 +191,11 @@ def test_thinking_in_the_text_passes_unjudged(proxy, upstream):
     assert first.model_extra[FIELD]["original_answer"] == upstream.texts[0]
     upstream.texts = [thought + LOST]
     (choice,) = ask(proxy, action="correct", abstain_above=0.4).choices
-    assert choice.message.content == thought + ABSTENTION["en"]
+    text, extra = choice.message.content, choice.model_extra[FIELD]
+    (sentence,), (change,) = extra["sentences"], extra["changes"]
+    assert text == thought + ABSTENTION["en"]
+    assert text[sentence["start"] : sentence["end"]] == sentence["text"] == ABSTENTION["en"]
+    assert extra["original_answer"][change["start"] : change["end"]] == change["from"] == LOST
 
 
 def test_a_stream_is_annotated_while_it_passes(proxy, upstream):
