@@ -208,7 +208,8 @@ def read_uploaded(path: Path, limits: Limits, check: Check) -> tuple[list[dict[s
     try:
         if path.suffix.lower() == ".csv":
             lines = work_folder() / f"{path.stem}.jsonl"
-            lines.write_bytes(b"".join(map(dump_line, csv_rows(path, ("reference", "answer")))))
+            rows = csv_rows(path, ("reference", "answer"))
+            lines.write_bytes(b"\n" + b"".join(map(dump_line, rows)))  # numbers are those of a spreadsheet: names are 1
         for line in read_lines(lines, check):
             if line.record is None:
                 bad.append(line)

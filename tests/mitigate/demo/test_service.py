@@ -128,6 +128,9 @@ def test_file_is_annotated_into_files(tmp_path: Path) -> None:
         table.write_text(text)
         *_, batch = run_batch(service, table, None)
         assert [(row.get("id"), row["answer"]) for row in read_rows(batch.output)] == [found]
+    table.write_text(f'answer,reference\n"It is\n1.","{REFERENCE}"\n,"{REFERENCE}"\n')
+    *_, batch = run_batch(service, table, None)
+    assert batch.rejected[0].startswith("line 3: answer: expected")  # as a spreadsheet counts
     table.write_text("Frage;answer\n1;2\n")
     told = "in.csv: expected columns named reference and answer, got 'Frage', 'answer'; no ref"
     with pytest.raises(Refusal, match=told):
