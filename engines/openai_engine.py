@@ -264,7 +264,7 @@ class OpenAIEngine:
             if isinstance(reply, ChatResult):
                 replies.append(reply)
             elif wanted == 1 or not reply.rejected:  # a server may also reject n > 1: then one by one
-                return ChatResult(error=reply.reason), reply
+                return ChatResult(error=reply.reason, refused=reply.rejected), reply
         have = len(replies[0].samples) if replies else 0
         if have < wanted:
             self._note("n", f"asked for {wanted} samples, got {have}; the missing ones are asked one by one")
@@ -288,6 +288,7 @@ class OpenAIEngine:
             prompt_tokens=replies[0].prompt_tokens if replies else None,
             completion_tokens=sum(c or 0 for c in counts) if counts and None not in counts else None,
             error=None if failure is None else failure.reason,
+            refused=failure is not None and failure.rejected,
         )
         return result, failure
 

@@ -284,11 +284,11 @@ class TransformersEngine:
         try:
             ids = prompt_ids(self.tokenizer, chat)
         except TemplateError as error:
-            return ChatResult(error=f"the checkpoint's chat template does not take this chat: {error}")
+            return ChatResult(error=f"the checkpoint's chat template does not take this chat: {error}", refused=True)
         room = min(sampling.max_tokens, (self._context or len(ids) + sampling.max_tokens) - len(ids))
         if room < 1:
             text = f"the prompt has {len(ids)} tokens, the model holds {self._context}: shorten the chat"
-            return ChatResult(prompt_tokens=len(ids), error=text)
+            return ChatResult(prompt_tokens=len(ids), error=text, refused=True)
         return _Row(index, chat, 0, ids, room)
 
     def close(self) -> None:

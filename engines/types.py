@@ -118,6 +118,7 @@ class ChatResult:
     prompt_tokens: int | None = None  # None where the engine does not say
     completion_tokens: int | None = None  # generated tokens, summed over the samples, or None
     error: str | None = None  # why this chat has no (or not every) answer
+    refused: bool = False  # this very chat is why: asking again would not help
 
     @property
     def text(self) -> str | None:

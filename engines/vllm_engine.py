@@ -74,7 +74,7 @@ class VllmEngine:
             )
         except self._refused as error:
             if len(chats) == 1:
-                return [ChatResult(error=f"vLLM refused the chat: {error}")]
+                return [ChatResult(error=f"vLLM refused the chat: {error}", refused=True)]
             half = len(chats) // 2
             return self._chat(chats[:half], sampling) + self._chat(chats[half:], sampling)
         tokenizer = self._llm.get_tokenizer()

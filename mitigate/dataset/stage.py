@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from engines.embedding import Embedder
-from engines.types import Chat, ChatResult, Engine, Sampling, check_asked
+from engines.types import Chat, ChatResult, Engine, EngineError, Sampling, check_asked
 from fewl.expertise import yes_or_no
 from fewl.similarity import char_tfidf
 from mitigate.dataset.prompts import Messages, parse_verdicts
@@ -124,12 +124,18 @@ class LLM:
     asked: Asked
 
     def ask(self, chats: Sequence[Chat], turn: int = 0) -> list[ChatResult]:
-        """The replies; later turns of the same question are drawn, since a greedy reply would only come again."""
+        """The replies; later turns of the same question are drawn, since a greedy reply would only come again.
+
+        EngineError where a request failed for a reason that may pass: what depends on it would be lost for good.
+        """
         if not chats:
             return []
         temperature = self.asked.temperature if turn == 0 else max(self.asked.temperature, 0.7)
         results = self.engine.chat(chats, Sampling(self.asked.max_tokens, temperature, seed=turn))
         check_asked(results)
+        if lost := [result.error for result in results if result.error is not None and not result.refused]:
+            told = f"{self.engine.name}: {len(lost)} of {len(results)} requests have no reply ({lost[0]})"
+            raise EngineError(f"{told}; the same command asks only these again")
         return results
 
 

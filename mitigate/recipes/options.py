@@ -212,6 +212,8 @@ def check_base(options: Base) -> None:
         raise UsageError(f"model: expected adapter_model.safetensors beside {adapter}, there is none")
     if options.evaluation.engine == "vllm" and find_spec("vllm") is None:
         raise UsageError("evaluation.engine: vllm is not installed: pip install 'hallucination-toolkit[vllm]'")
+    if options.evaluation.engine == "vllm" and (options.lora is not None or adapter.is_file()):
+        raise UsageError("evaluation.engine: expected transformers for an adapter (lora): vLLM loads whole models")
     if options.launch is not None and not options.launch.file().is_file():
         raise UsageError(f"launch.config: no such file {options.launch.file()}")
     if options.launch is not None and adapter.is_file() and DIVIDED.search(options.launch.file().read_text("utf-8")):

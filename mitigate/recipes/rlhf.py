@@ -175,6 +175,10 @@ def rewards(options: Options, tokenizer: Any) -> list[Any]:
         own_ends = _ends(locate(options.model))
     ends = {tokenizer.eos_token_id, *([own_ends] if isinstance(own_ends, int) else own_ends or [])}
     how |= {"eos_token_ids": sorted(ends - {None}) or None, "thinking": thinking_of(str(tokenizer.chat_template))}
+    if how["thinking"]:
+        more = {"add_generation_prompt": True, **(options.grpo.get("chat_template_kwargs") or {})}
+        asked = tokenizer.apply_chat_template([{"role": "user", "content": "?"}], tokenize=False, **more)
+        how["thinking_opened"] = asked.rstrip().endswith(how["thinking"][0])
     own = SentenceReward(options.load_annotator(options.reward.annotator), **how)
     form = {
         "think_format": trl_rewards.think_format_reward,

@@ -13,6 +13,7 @@ first of them writes checkpoints, metrics and the model.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ from mitigate.recipes.config import load_recipe
 from mitigate.recipes.data import Questions, read_questions
 from mitigate.recipes.folder import CONFIG, METRICS, REJECTED, SAMPLES, RunFolder
 from mitigate.recipes.options import Base
-from mitigate.recipes.trainer import MODEL
+from mitigate.recipes.trainer import MODEL, give_back
 from mitigate.report import terminal
 from mitigate.report.html import write_run_page
 from mitigate.report.totals import NOT_CHECKED, UNSURE, Totals, percent, printable
@@ -60,6 +61,8 @@ def run(options: Base, folder: RunFolder, train: Part, prepare: Part | None = No
     ``train`` makes ``folder``/model from the starting model; ``prepare`` is called before it, in one process.
     """
     quiet()
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        raise UsageError("expected one process, which starts the others: give launch={config: zero2, processes: N}")
     questions = read_questions(options, folder)
     if questions.rejected:
         print(f"{questions.rejected} input lines rejected: {folder / REJECTED}", file=sys.stderr)
@@ -69,6 +72,7 @@ def run(options: Base, folder: RunFolder, train: Part, prepare: Part | None = No
             prepare(options, questions, folder)
         if options.launch is None:
             train(options, questions, folder)
+            give_back()  # the next model needs the memory of this one
         else:
             launch(options.launch.file(), options.launch.processes, folder)
     answer_and_judge(AFTER, str(folder / MODEL), questions, options, folder)

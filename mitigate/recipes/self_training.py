@@ -34,6 +34,7 @@ from mitigate.recipes import generative_annotator as generative
 from mitigate.recipes.annotator_training import ANNOTATOR, Rows, load_splits, watched
 from mitigate.recipes.data import read_good
 from mitigate.recipes.folder import RunFolder
+from mitigate.recipes.trainer import give_back
 
 CHUNK = 8  # answers annotated between two writes
 ANSWER = ("question", "reference", "answer", "language")
@@ -85,6 +86,7 @@ def run(options: Options, folder: RunFolder) -> int:
         print(f"# round {n}: {len(gold)} labelled and {len(kept)} kept sentences", flush=True)
         if stage.done is None:
             stage.finish(generative.train(options, stage, [*gold, *kept], to_watch))
+            give_back()
         table.append({"round": n, "gold": len(gold), **votes, **(stage.done or {})})
     folder.finish({"rounds": table, "rejected": bad})
     print("\n".join(json.dumps(row) for row in table))

@@ -7,6 +7,7 @@ options (mitigate/recipes/options.py), data, losses and rewards.
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import time
@@ -188,6 +189,15 @@ def sft_trainer(
 
 # ----------------------------------------------------------------------------------------------------
 # The loop, and what is left of it.
+
+
+def give_back() -> None:
+    """Free what trainers that nobody needs any more hold: they are in cycles, and cuda keeps what it had."""
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def last_checkpoint(folder: Path) -> Path | None:

@@ -89,6 +89,7 @@ class RewardFile(Reward):
     thinking: tuple[Text, Text] | None = Field(
         default=("<think>", "</think>"), description="tags of what is not judged"
     )
+    thinking_opened: bool = Field(default=False, description="prompts end with the first of these tags")
     response: tuple[Text, Text] | None = Field(default=None, description="tags of what alone is judged; null: all else")
     eos_token_ids: Token | Annotated[list[Token], Field(min_length=1)] | None = Field(
         default=None, description="tokens that end a completion: one without was cut off; null: known by its length"

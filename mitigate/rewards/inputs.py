@@ -96,6 +96,7 @@ class Reader:
     response: Tags | None
     eos_token_ids: int | Sequence[int] | None
     needs_question: bool
+    thinking_opened: bool = False
     _longest: int = 0  # tokens of the longest completion so far
 
     def __call__(
@@ -128,7 +129,8 @@ class Reader:
         for i, text in enumerate(texts):
             own = question_of(prompts[i]) if prompts is not None else ""
             question = (questions[i] if isinstance(questions[i], str) else "") or own
-            reference, spans = reference_text(references[i]), tuple(sentence_spans(text, self.thinking, self.response))
+            reference = reference_text(references[i])
+            spans = tuple(sentence_spans(text, self.thinking, self.response, self.thinking_opened))
             given = points[i]
             told = given if isinstance(given, list | tuple) else ()
             answer = Answer(
@@ -243,17 +245,21 @@ def _last_content(messages: Sequence[Any], role: str) -> str:
     return "".join(part for part in parts if isinstance(part, str))
 
 
-def sentence_spans(text: str, thinking: Tags | None, response: Tags | None) -> list[tuple[int, int]]:
+def sentence_spans(
+    text: str, thinking: Tags | None, response: Tags | None, thinking_opened: bool = False
+) -> list[tuple[int, int]]:
     """The sentences of a completion's answer, as offsets into the whole completion.
 
     Thinking comes first: a block that follows other text is text, or a model could hide there what it says. A block
     that is never closed goes to the end. A closing tag without an opening one ends a block that the prompt opened, so
-    all before it is thinking. With response tags only what stands between them counts; an opened
-    one that is never closed goes to the end.
+    all before it is thinking; where prompts do, a text without a closing tag is thinking as a whole. With response tags
+    only what stands between them counts; an opened one that is never closed goes to the end.
     """
     start = 0
     if thinking:
         opened, closed = map(text.find, thinking)
+        if thinking_opened and closed < 0:
+            return []
         if closed >= 0 and (opened < 0 or closed < opened):
             start = closed + len(thinking[1])
         for outer, _, _, end in _blocks(text, thinking, start, len(text)):

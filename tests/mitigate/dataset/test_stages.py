@@ -1,19 +1,22 @@
 """The parts of the pipeline: reading replies, matching names, keeping distinct questions, rows of exports."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engines.types import ChatResult, EngineError, Sample
 from mitigate.dataset import prompts, stage
 from mitigate.dataset.export import anah_rows, corrected
 from mitigate.dataset.pipeline import Build
 from mitigate.dataset.prompts import parse_choice, parse_questions, parse_verdicts
 from mitigate.dataset.questions import distinct
 from mitigate.dataset.sources import bare_name, hard_match, order, read_corpus, read_topics
-from mitigate.dataset.stage import Options, embedder, head_of
+from mitigate.dataset.stage import LLM, Asked, Options, embedder, head_of
 from mitigate.io import UsageError
 from tests.helpers.jsonl import read_rows, write_rows
 
@@ -178,3 +181,14 @@ def test_a_path_below_recipes_is_found_where_recipes_are_installed(tmp_path, mon
     monkeypatch.setattr(stage, "recipes_folder", lambda: tmp_path / "package" / "files")
     options = Options.model_construct(topics=Path("recipes/dataset/topics.jsonl"), corpus=[Path("recipes/none.jsonl")])
     assert options.files() == (installed, [Path("recipes/none.jsonl")])
+
+
+def test_requests_that_may_yet_succeed_stop_the_stage():
+    """A question whose request the server refused is dropped; one that it was too busy for would be lost for good."""
+    chats = [[{"role": "user", "content": text}] for text in "ab"]
+    results = [ChatResult((Sample("Yes."),)), ChatResult(error="400", refused=True)]
+    engine: Any = SimpleNamespace(name="e", chat=lambda *_: results)
+    assert LLM(engine, Asked()).ask(chats) == results
+    results[1] = ChatResult(error="503")
+    with pytest.raises(EngineError, match=r"e: 1 of 2 requests have no reply \(503\); the same"):
+        LLM(engine, Asked()).ask(chats)

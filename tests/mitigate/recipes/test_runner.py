@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from jinja2 import Template
 
 pytest.importorskip("trl")
 
@@ -457,7 +458,7 @@ def test_mistakes_are_named_before_anything_loads(tmp_path, changed, message):
         load(recipe(tmp_path, GRPO, trainer={}), *assignments)
 
 
-def test_an_adapter_without_weights_is_named(tmp_path):
+def test_adapters_that_cannot_be_used_are_named(tmp_path, monkeypatch):
     (tmp_path / "adapter_config.json").write_text("{}")
     (tmp_path / "adapter_model.bin").write_text("")
     with pytest.raises(UsageError, match=r"model: expected adapter_model.safetensors beside .*adapter_config.json"):
@@ -468,6 +469,33 @@ def test_an_adapter_without_weights_is_named(tmp_path):
         with pytest.raises(UsageError, match=r"expected whole weights, got the adapter .*launch with ddp or zero2"):
             load(recipe(tmp_path, GRPO), f"model={tmp_path}", f"launch={{config: {config}, processes: 2}}", *judged)
     load(recipe(tmp_path, GRPO), f"model={tmp_path}", "launch={config: zero2, processes: 2}", *judged)
+    monkeypatch.setattr("mitigate.recipes.options.find_spec", lambda _: True)
+    for changed in (f"model={tmp_path}", "lora={rank: 2, alpha: 4}"):
+        with pytest.raises(UsageError, match=r"evaluation\.engine: expected transformers for an adapter"):
+            load(recipe(tmp_path, GRPO), changed, "evaluation.engine=vllm")
+
+
+def test_a_recipe_starts_its_processes_itself(work, monkeypatch):
+    options = load(recipe(work, GRPO))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with open_run(work / "ranks", options) as folder, pytest.raises(UsageError, match=r"give launch=\{config: zero2"):
+        rlhf.run(options, folder)
+
+
+@pytest.mark.parametrize(("template", "found"), [
+    ("{% for m in messages %}{{ m.content }}{% endfor %}<think></think>\n<think>\n", True),
+    ("{% for m in messages %}{{ m.content }}{% endfor %}<think>\n{% if fast %}</think>{% endif %}", True),
+    ("{% for m in messages %}{{ m.content }}{% endfor %}<think></think>", False),
+])  # fmt: skip
+def test_rewards_know_whether_the_prompt_opens_thinking(work, template, found):
+    def prompt(messages: Any, tokenize: bool, **how: Any) -> str:
+        return Template(template).render(messages=messages, **how)
+
+    tokenizer: Any = SimpleNamespace(eos_token_id=0, chat_template=template, apply_chat_template=prompt)
+    options = load(recipe(work, GRPO))
+    assert rlhf.rewards(options, tokenizer)[0]._read.thinking_opened is found
+    options = options.model_copy(update={"grpo": {"chat_template_kwargs": {"fast": True}}})
+    assert rlhf.rewards(options, tokenizer)[0]._read.thinking_opened is (found and "fast" not in template)
 
 
 def test_losses_of_dpo_are_checked_before_anything_loads(tmp_path):

@@ -28,6 +28,15 @@ def judged(text, thinking=THINK, response=None):
     return [text[a:b] for a, b in sentence_spans(text, thinking, response)]
 
 
+@pytest.mark.parametrize(("text", "opened", "expected"), [
+    ("I wonder. It may be red", True, []),  # the prompt opened the block, and the completion ran into its limit
+    ("I wonder.</think> It is red.", True, ["It is red."]),
+    ("I wonder. It may be red.", False, ["I wonder.", "It may be red."]),
+])  # fmt: skip
+def test_thinking_that_the_prompt_opened(text, opened, expected):
+    assert [text[a:b] for a, b in sentence_spans(text, THINK, None, opened)] == expected
+
+
 @pytest.mark.parametrize(("completion", "text"), [
     ("It is red.", "It is red."),
     ([{"role": "assistant", "content": "It is red."}], "It is red."),
