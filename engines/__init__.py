@@ -121,7 +121,8 @@ def load_engine(spec: str, *, cache: str | Path | None = None, **options: Any) -
 
     ``cache`` is the file of the response cache, created where there is none; None asks afresh every time. ``options``
     go to the engine: ``concurrency``, ``timeout``, ``max_retries`` (openai); ``device``, ``dtype``, ``batch_tokens``
-    (transformers); ``dtype`` and vLLM's own options (vllm); ``trust_remote_code`` (transformers, vllm).
+    (transformers); ``dtype`` and vLLM's own options (vllm); ``trust_remote_code``, ``chat_template_kwargs``
+    (transformers, vllm).
 
     Raises:
         ValueError: The string is malformed, or a key is missing.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -160,17 +160,24 @@ def snapshot_of(hub_id: str) -> Path:
     return Path(snapshot_download(hub_id, local_files_only=True))
 
 
-def prompt_ids(tokenizer: Any, chat: Chat) -> list[int]:
-    """The token ids of a chat and the opening of the assistant's turn, by the checkpoint's chat template.
+def prompt_ids(tokenizer: Any, chat: Chat, more: Mapping[str, Any] | None = None) -> list[int]:
+    """The token ids of a chat and the opening of the assistant's turn, by the checkpoint's chat template, which also
+    gets the arguments ``more``.
 
     Control tokens written inside a message are encoded as ordinary text where transformers can do that (5.23; older
     versions hand the option to the template, which does not read it). Raises jinja2.TemplateError: the template does
     not take this chat (a system message, two user turns, …).
     """
     encoded = tokenizer.apply_chat_template(
-        [dict(message) for message in chat], add_generation_prompt=True, return_dict=True, sanitize_control_tokens=True
-    )
+        [dict(message) for message in chat], add_generation_prompt=True, return_dict=True,
+        sanitize_control_tokens=True, **more or {},
+    )  # fmt: skip
     return list(encoded["input_ids"])
+
+
+def template_identity(more: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What arguments of the chat template add to an engine's identity."""
+    return {"chat_template_kwargs": dict(more)} if more else {}
 
 
 def opened(tokenizer: Any, ids: Sequence[int]) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -39,7 +39,15 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from engines.checkpoint import checkpoint_identity, locate, not_partitioned, opened, own_code, prompt_ids
+from engines.checkpoint import (
+    checkpoint_identity,
+    locate,
+    not_partitioned,
+    opened,
+    own_code,
+    prompt_ids,
+    template_identity,
+)
 from engines.embedding import batches, placed
 from engines.types import Chat, ChatResult, EngineError, OnResult, Sample, Sampling, Token, chat_seed, check_chats
 from engines.usage import METER
@@ -173,7 +181,8 @@ class TransformersEngine:
     ``model`` is a folder or hub id of a safetensors checkpoint with a chat template; ``device`` None takes cuda where
     there is one; ``dtype`` "auto" is bfloat16 where the hardware has it, else float32. A batch has at most
     ``batch_tokens`` (rows × (longest prompt + new tokens)), None is 32,768 on cuda and 16,384 elsewhere; one too large
-    for the GPU's memory is halved. ``trust_remote_code`` runs the Python files that come with the checkpoint.
+    for the GPU's memory is halved. ``trust_remote_code`` runs the Python files that come with the checkpoint. The chat
+    template gets ``chat_template_kwargs`` ({"enable_thinking": False}).
 
     Raises:
         OSError: There is no such checkpoint.
@@ -183,7 +192,7 @@ class TransformersEngine:
 
     def __init__(
         self, model: str, *, device: str | None = None, dtype: Dtype = "auto", batch_tokens: int | None = None,
-        trust_remote_code: bool = False,
+        trust_remote_code: bool = False, chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         if batch_tokens is not None and batch_tokens < 1:
             raise ValueError(f"transformers engine: batch_tokens must be at least 1, got {batch_tokens}")
@@ -208,8 +217,9 @@ class TransformersEngine:
         decode_quickly(self.model)
         self.identity = {
             "engine": "transformers", **checkpoint_identity(model, where),
-            "dtype": str(self.dtype).removeprefix("torch."),
+            "dtype": str(self.dtype).removeprefix("torch."), **template_identity(chat_template_kwargs),
         }  # fmt: skip
+        self._template = chat_template_kwargs
         ends = self.model.generation_config.eos_token_id
         ends = self.tokenizer.eos_token_id if ends is None else ends
         self._ends: list[int] = [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
@@ -282,7 +292,7 @@ class TransformersEngine:
         if sampling.json_schema is not None:
             raise ValueError("the transformers engine has no JSON schemas: use choices, or a vllm/openai engine")
         try:
-            ids = prompt_ids(self.tokenizer, chat)
+            ids = prompt_ids(self.tokenizer, chat, self._template)
         except TemplateError as error:
             return ChatResult(error=f"the checkpoint's chat template does not take this chat: {error}", refused=True)
         room = min(sampling.max_tokens, (self._context or len(ids) + sampling.max_tokens) - len(ids))

@@ -6,10 +6,10 @@ A program that uses it needs an ``if __name__ == "__main__":`` guard: vLLM may s
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from engines.checkpoint import checkpoint_identity, locate, opened
+from engines.checkpoint import checkpoint_identity, locate, opened, template_identity
 from engines.types import Chat, ChatResult, OnResult, Sample, Sampling, Token, chat_seed, check_chats
 from engines.usage import METER
 
@@ -28,7 +28,10 @@ class VllmEngine:
         OSError: There is no such checkpoint.
     """
 
-    def __init__(self, model: str, *, dtype: str = "auto", trust_remote_code: bool = False, **options: Any) -> None:
+    def __init__(
+        self, model: str, *, dtype: str = "auto", trust_remote_code: bool = False,
+        chat_template_kwargs: Mapping[str, Any] | None = None, **options: Any,
+    ) -> None:  # fmt: skip
         try:
             import vllm
             import vllm.exceptions
@@ -44,8 +47,9 @@ class VllmEngine:
         self._llm: Any = vllm.LLM(model=where, dtype=dtype, trust_remote_code=trust_remote_code, **options)
         self.identity = {
             "engine": "vllm", **checkpoint_identity(model, where), "dtype": dtype,
-            "quantization": options.get("quantization"),
+            "quantization": options.get("quantization"), **template_identity(chat_template_kwargs),
         }  # fmt: skip
+        self._template = {"chat_template_kwargs": dict(chat_template_kwargs)} if chat_template_kwargs else {}
 
     def chat(
         self, chats: Sequence[Chat], sampling: Sampling | None = None, *, on_result: OnResult | None = None
@@ -71,6 +75,7 @@ class VllmEngine:
                 [[dict(message) for message in chat] for chat in chats],
                 [_params(sampling, chat) for chat in chats],
                 use_tqdm=False,
+                **self._template,
             )
         except self._refused as error:
             if len(chats) == 1:

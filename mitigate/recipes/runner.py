@@ -142,10 +142,10 @@ def ask(
     ``temperature`` and ``max_new_tokens``. EngineError where no row has an answer; some without are counted on stderr.
     """
     errors: list[str] = []
-    with (
-        closing(load_engine(f"{options.evaluation.engine}:{model}", dtype=options.dtype)) as engine,
-        progress("answers", len(rows)) as tell,
-    ):
+    # As it is trained: a model that may think does so, or doesn't.
+    template = getattr(options, "grpo", {}).get("chat_template_kwargs")
+    name, kinds = f"{options.evaluation.engine}:{model}", {"chat_template_kwargs": template} if template else {}
+    with closing(load_engine(name, dtype=options.dtype, **kinds)) as engine, progress("answers", len(rows)) as tell:
         for start in range(0, len(rows), chunk):
             asked = rows[start : start + chunk]
             sampling = Sampling(how.max_new_tokens, how.temperature, n=n, seed=seed)

@@ -383,6 +383,20 @@ def test_chat_refused_by_template_fails_alone(folder):
     assert [result.error is None for result in results] == [True, True, False, True, True]
 
 
+def test_the_chat_template_gets_its_arguments(folder):
+    plain, quick = (
+        TransformersEngine(str(folder), device="cpu", chat_template_kwargs=more) for more in (None, {"quick": True})
+    )
+    for engine in (plain, quick):
+        engine.tokenizer.chat_template += "{% if quick %}<think></think>{% else %}<think>{% endif %}"
+    how = Sampling(max_tokens=4)
+    assert [engine.chat(CHATS[:1], how)[0].samples[0].text[:7] == "<think>" for engine in (plain, quick)] == [
+        True,
+        False,
+    ]
+    assert {**plain.identity, "chat_template_kwargs": {"quick": True}} == quick.identity
+
+
 def test_thoughts_that_the_prompt_opens_are_not_said(folder):
     engine, how = TransformersEngine(str(folder), device="cpu"), Sampling(max_tokens=8)
     plain = engine.chat(CHATS[:1], how)[0].samples[0].text

@@ -346,13 +346,17 @@ def test_questions_without_an_answer_are_counted(work, monkeypatch, capsys):
     options, how = load(recipe(work, GRPO)), SimpleNamespace(max_new_tokens=4, temperature=0.0)
     replies = [ChatResult((Sample("Yes."),)), ChatResult(error="too long"), ChatResult(error="too long")]
     engine = SimpleNamespace(chat=lambda chats, _: [replies[int(chat)] for chat in chats], close=lambda: None)
-    monkeypatch.setattr("mitigate.recipes.runner.load_engine", lambda *_, **__: engine)
+    loaded: list[Any] = []
+    monkeypatch.setattr("mitigate.recipes.runner.load_engine", lambda *_, **more: loaded.append(more) or engine)
     rows = [{"id": n, "prompt": str(n)} for n in range(3)]
     found = list(runner.ask("m", rows, options, how, n=1, seed=0, chunk=2))
     assert found == [[{"id": 0, "answer": "Yes."}], []]
     assert "m: 2 of 3 questions have no answer (too long)" in capsys.readouterr().err
     with pytest.raises(EngineError, match=r"m: 2 of 2 questions have no answer \(too long\)"):
         list(runner.ask("m", rows[1:], options, how, n=1, seed=0, chunk=1))
+    thinks = options.model_copy(update={"grpo": {"chat_template_kwargs": {"enable_thinking": False}}})
+    list(runner.ask("m", rows[:1], thinks, how, n=1, seed=0))
+    assert [one.get("chat_template_kwargs") for one in loaded] == [None, None, {"enable_thinking": False}]
 
 
 def test_failed_judge_stops_the_run(work, monkeypatch):
