@@ -92,7 +92,7 @@ def read_labelled(paths: Sequence[Path], folds: Sequence[int] | None = None) -> 
     good, rejected = _read(paths, check_labelled)
     records = [line.record or {} for _, line in good]
     files = fold_files(paths) if folds is not None else []
-    groups = _groups(good, files) if files else group_rows([_texts(record) for record in records])
+    groups = _groups(good, files) if files else group_rows([_own_texts(record) for record in records])
     sources = [_names(record, path)[0] for record, (path, _) in zip(records, good, strict=True)]
     rows = labelled(records, [str(path) for path, _ in good], groups, sources)
     kept = rows if folds is None else [row for row in rows if fold_of(str(row.group)) in folds]
@@ -113,6 +113,13 @@ def _texts(record: Record) -> dict[str, str]:
     return {k: v.encode("utf-8", "replace").decode() for k, v in known if isinstance(v, str)}
 
 
+def _own_texts(record: Record) -> dict[str, str]:
+    """The same but for a sentence without a fact ("Here is a summary:"), which would make one group of many answers."""
+    texts = _texts(record)
+    common = record.get("label") == "no_fact" and texts.keys() & {"reference", "answer"}
+    return {k: v for k, v in texts.items() if not (common and k == "sentence")}
+
+
 def read_gold(paths: Sequence[Path]) -> tuple[list[dict[str, Any]], list[str], list[tuple[Path, Line]]]:
     """Read files of either form, lines of both may stand in one file; equal rows count once.
 
@@ -126,7 +133,7 @@ def read_gold(paths: Sequence[Path]) -> tuple[list[dict[str, Any]], list[str], l
         for row in _rows_of(line.record or {})
     }
     kept = list(rows.values())
-    return kept, group_rows([_texts(row) for row in kept]), rejected
+    return kept, group_rows([_own_texts(row) for row in kept]), rejected
 
 
 def check_gold(record: Record) -> list[Problem]:

@@ -70,10 +70,13 @@ def declared_or_found(declared: str | None, text: str) -> str:
     return stated({"language": declared}) or language_of(text)
 
 
+_NAMED = {"english": "en", "eng": "en", "chinese": "zh", "chi": "zh", "zho": "zh", "cn": "zh"}
+
+
 def stated(row: Mapping[str, Any]) -> str | None:
     """The code of the language that a row declares as ``language`` or ``lang``, without region; None for none."""
-    declared = row.get("language") or row.get("lang")
-    return str(declared).lower().replace("_", "-").split("-")[0] if declared else None
+    declared = str(row.get("language") or row.get("lang") or "").strip().lower().replace("_", "-").split("-")[0]
+    return _NAMED.get(declared, declared) or None
 
 
 def language_of_row(row: Mapping[str, Any]) -> str:

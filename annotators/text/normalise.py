@@ -14,11 +14,20 @@ from html import unescape
 _DROP = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Me"})
 _INVISIBLE = frozenset("\u034f\u115f\u1160\u3164\uffa0\u17b4\u17b5")
 _APOSTROPHES = frozenset("\u2019\u02bc\u2018\u2032\u00b4\u0060\uff07\u02b9\u201b")
-# A tag, an entity, or one character with the combining marks that follow it.
-_PIECE = re.compile(
-    r"</?[A-Za-z][^<>\n]{0,200}>|&(?:#\d{1,7}|#x[0-9A-Fa-f]{1,6}|[A-Za-z]{2,31});|.[\u0300-\u036f]*", re.DOTALL
+_INLINE_TAGS = "a|abbr|b|big|code|em|font|i|mark|s|small|span|strong|u|wbr"
+_TAGS = (
+    f"{_INLINE_TAGS}|blockquote|body|br|center|dd|del|div|dl|dt|figure|footer|h[1-6]|head|header|hr|html|img|ins|li|main"
+    "|nav|ol|p|pre|q|script|section|style|sub|sup|table|tbody|td|tfoot|th|thead|tr|ul"
 )
-_INLINE = re.compile(r"</?(?:a|abbr|b|big|code|em|font|i|mark|s|small|span|strong|u|wbr)\b", re.IGNORECASE)
+# A tag of HTML (what else stands in angle brackets is text: <Enter>, a<b), an entity, or one character with the
+# combining marks that follow it.
+_PIECE = re.compile(
+    rf"</?(?i:{_TAGS})"
+    r"(?:\s{1,9}[\w:-]{1,40}=(?:\"[^\"<>\n]{0,200}\"|'[^'<>\n]{0,200}'|[^\s<>\"']{1,200})){0,9}\s{0,9}/?>"
+    r"|&(?:#\d{1,7}|#x[0-9A-Fa-f]{1,6}|[A-Za-z]{2,31});|.[\u0300-\u036f]*",
+    re.DOTALL,
+)
+_INLINE = re.compile(rf"</?(?:{_INLINE_TAGS})\b", re.IGNORECASE)
 _MIXED = re.compile(r"[^\W\d_]+")
 _LOOKS_LATIN = str.maketrans(
     "\u0430\u0435\u043e\u0440\u0441\u0445\u0443\u0456\u0458\u0455\u04bb\u0501\u0432\u043a\u043c\u043d\u0442"
@@ -35,7 +44,8 @@ def clean(text: str) -> tuple[str, list[int]]:
     each of its characters the offset in ``text`` that it came from.
 
     Inline tags vanish, others become a space; entities are read; combining marks are composed or dropped; superscripts
-    get a "^", so that they do not join a number; look-alike letters in a word with Latin ones become Latin.
+    get a "^" and fractions a space, so that they do not join a number; look-alike letters in a word with Latin ones
+    become Latin.
     """
     if text.isascii() and text.isprintable() and not {"<", "&", "`"} & set(text):
         return text, list(range(len(text)))
@@ -70,6 +80,8 @@ def _fold(piece: str) -> str:
     composed = unicodedata.normalize("NFKC", piece)
     if unicodedata.decomposition(char).startswith(("<super>", "<sub>")):
         return "^" + composed
+    if unicodedata.decomposition(char).startswith("<fraction>"):
+        return " " + composed
     return "".join(c for c in composed if not unicodedata.combining(c) and c not in _INVISIBLE)
 
 

@@ -246,6 +246,8 @@ def _ends_before_lower(
         return word.islower() or not (inside or named)
     if not word.isalpha():
         return before[-1:] in ")%" or (word.isdigit() and len(word) > 3)
+    if word == "in" and before[:-2].rstrip()[-1:].isdigit():  # inches
+        return False
     if not inside or word in STARTERS or word in HANGING:
         return True
     return bool(_VOWEL.search(word)) and len(word) > (2 if word.islower() else 3)
@@ -394,7 +396,7 @@ _LINE_MARK = re.compile(
 )
 _RULE_LINE = re.compile(rf"[-=*_~|:+][-=*_~|:+ \t]{{2,}}+(?=[{NL}]|$)")
 _WORDLESS_LINE = re.compile(rf"(?![-*+{BULLETS}][ \t]*[{NL}])(?:[^\w{NL}]|_)++(?=[{NL}]|$)")
-_FENCE = re.compile(rf"(?:^|(?<=[{NL}]))[ \t]{{0,3}}(`{{3}}|~{{3}})[^`{NL}]*+(?=[{NL}]|$)")
+_FENCE = re.compile(rf"(?:^|(?<=[{NL}]))[ \t]*+(`{{3}}|~{{3}})[^`{NL}]*+(?=[{NL}]|$)")
 _LINE = re.compile(rf"[^{NL}]*+")
 _SPACE = re.compile(r"\s*+")
 _LETTER = re.compile(r"[^\W_]")
@@ -439,7 +441,7 @@ def anah_units(answer: str, language: str) -> list[tuple[int, int]]:
             keeps = answer[:start].rstrip(" \t").endswith((":", "："))
         else:
             keeps = match.group()[0] == "." and (
-                _NO_END.search(answer, 0, start + 1) is not None
+                _NO_END.search(answer, max(0, start - 32), start + 1) is not None
                 or (answer[max(0, start - 5) : start] == "et al" and answer[end : end + 1].islower())
             )
         if not keeps:

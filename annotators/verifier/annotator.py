@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -23,7 +22,7 @@ from pydantic import BaseModel, Field, PositiveInt
 from annotators.base import Annotator, Sentence
 from annotators.records import LABELS, Fragment, SentenceAnnotation, Span, Status
 from annotators.retrieval import Window, index_references, second_pass, select
-from annotators.text.language import MIN_WORDS, OTHERS, language_of
+from annotators.text.language import MIN_WORDS, OTHERS, language_of, stated
 from annotators.text.normalise import clean, clean_text, original_span
 from annotators.text.words import holding, words_of
 from annotators.verifier.causal import folder_of, read_saved
@@ -225,12 +224,17 @@ class DiscriminativeAnnotator(Annotator):
 
     def _without_weights(self, sentence: Sentence) -> SentenceAnnotation | None:
         """The judgement of a sentence that no model need or can read; None for all others."""
+        from annotators.verifier.model import SENTENCE_TOKENS
+
         own = clean_text(sentence.text)
         status = unjudgeable(own, sentence.reference, self.languages, sentence.language, sentence.answer)
         if status is not None:
             return sentence.judged(status)
         if not len(words_of(own)):  # dashes, emoji
             return sentence.scored((0, 0, 0, 1))
+        # A token has at least a byte. The end of a longer sentence would not be read.
+        if len(own.encode()) > SENTENCE_TOKENS and len(self.verifier.tokenize([own])[0][0]) > SENTENCE_TOKENS:
+            return sentence.judged("too_long")
         return None
 
 
@@ -261,7 +265,7 @@ def unjudgeable(
     if not reference.strip():
         return "no_reference"
     if languages is not None:
-        declared = re.split("[-_]", (language or languages[0]).lower())[0]
+        declared = stated({"language": language or languages[0]})
         # An English sentence of a Chinese answer is judged; one of a French answer may be French that looks English.
         foreign = answer is not None and language_of(clean_text(answer)) not in {"en", "none", "zh", *languages}
         told, own = language_of(reference), language_of(sentence)

@@ -26,3 +26,16 @@ def test_gold_rows_of_both_forms(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert len(set(groups)) == 2
     assert [(path.name, line.number) for path, line in rejected] == [("a.jsonl", 3)]
+
+
+def test_a_stock_phrase_joins_no_documents(tmp_path: Path) -> None:
+    rows = [
+        {"reference": f"R{n}.", "sentence": text, "label": label}
+        for n in range(3)
+        for text, label in (("Here is a summary:", "no_fact"), (f"It is {n}.", "supported"), ("All are.", "supported"))
+    ]
+    _, groups, _ = read_gold([write_rows(tmp_path / "a.jsonl", rows)])
+    assert len(set(groups)) == 1  # by a claim that they share
+    _, groups, _ = read_gold([write_rows(tmp_path / "b.jsonl", [row for row in rows if row["sentence"] != "All are."])])
+    assert [len(set(groups[i : i + 2])) for i in (0, 2, 4)] == [1, 1, 1]
+    assert len(set(groups)) == 3

@@ -27,4 +27,10 @@ def test_language(text: str, language: str) -> None:
 def test_stated_language_has_no_region() -> None:
     rows = [{"lang": "ZH"}, {"language": "zh_TW", "lang": "en"}, {"language": None, "lang": "en-US"}, {}]
     assert [stated(row) for row in rows] == ["zh", "zh", "en", None]
+    assert [stated({"language": name}) for name in ("English", "eng", " Chinese", "French")] == [
+        "en",
+        "en",
+        "zh",
+        "french",
+    ]
     assert [language_of_row(row) for row in rows] == ["zh", "zh", "en", "en"]

@@ -31,6 +31,11 @@ def test_clean_drops_what_is_invisible_and_keeps_offsets() -> None:
     ("s\u0336i\u0336x", "six"),
     ("a\u3164b", "ab"),
     ("5 < 6 and 7 > 6", "5 < 6 and 7 > 6"),
+    ("<p class='x' id=3>a<br/>b</p>", " a b "),
+    *((text, text) for text in (
+        "Press <Enter>.", "if a<b and c>d", "#include <stdio.h>", "cp <source> <target>", '<city name="Paris"/>',
+    )),
+    ("2\u00bd hours, \u00be kg", "2 1\u20442 hours,  3\u20444 kg"),  # not 21
     ("Москва", "Москва"),
 ])  # fmt: skip
 def test_clean(text: str, cleaned: str) -> None:

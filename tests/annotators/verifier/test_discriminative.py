@@ -26,7 +26,7 @@ from annotators.verifier.annotator import (
     unjudgeable,
     unsupported_spans,
 )
-from annotators.verifier.model import Verifier, digest_of, probabilities
+from annotators.verifier.model import SENTENCE_TOKENS, Verifier, digest_of, probabilities
 from engines.packaged import on_disk
 from tests.helpers.tiny_models import save_tiny_bert
 
@@ -165,6 +165,14 @@ def test_what_cannot_be_judged() -> None:
         ("The old bridge is very long, and " * 22, "It is old.", {}, "too_long"),
     ):
         assert unjudgeable(sentence, reference, **options) == status, (sentence, options)
+
+
+def test_a_sentence_whose_end_would_not_be_read_is_too_long(tiny: DiscriminativeAnnotator) -> None:
+    text = "The lists name " + ", ".join(str(n) for n in range(90)) + " and Vienna."
+    short, long = tiny.predict([{"sentence": s, "reference": REFERENCE} for s in ("It has 9 lists.", text)])
+    assert len(tiny.verifier.tokenize([text])[0][0]) > SENTENCE_TOKENS
+    assert len(text.split()) < 150
+    assert (short.status == "too_long", long.status) == (False, "too_long")
 
 
 def test_spans_by_hand() -> None:
