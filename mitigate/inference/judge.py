@@ -105,7 +105,8 @@ def spoken(pairs: Sequence[Pair]) -> list[Pair]:
 
 
 def estimate(pairs: Sequence[Pair]) -> dict[str, int]:
-    """What judging with an LLM will take: requests, about how many prompt tokens, at most how many reply tokens."""
+    """What judging with an LLM will take: requests, about how many prompt tokens, at most how many reply tokens but for
+    thoughts."""
     pairs = spoken(pairs)
     return {
         "requests": 2 * len(pairs),
