@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from engines.types import (
+    NO_ROOM,
     NOT_ASKED,
     Chat,
     ChatResult,
@@ -264,7 +265,7 @@ class OpenAIEngine:
             if isinstance(reply, ChatResult):
                 replies.append(reply)
             elif wanted == 1 or not reply.rejected:  # a server may also reject n > 1: then one by one
-                return ChatResult(error=reply.reason, refused=reply.rejected), reply
+                return ChatResult(error=reply.reason, refused=not (reply.retried or reply.fatal)), reply
         have = len(replies[0].samples) if replies else 0
         if have < wanted:
             self._note("n", f"asked for {wanted} samples, got {have}; the missing ones are asked one by one")
@@ -288,7 +289,7 @@ class OpenAIEngine:
             prompt_tokens=replies[0].prompt_tokens if replies else None,
             completion_tokens=sum(c or 0 for c in counts) if counts and None not in counts else None,
             error=None if failure is None else failure.reason,
-            refused=failure is not None and failure.rejected,
+            refused=failure is not None and not (failure.retried or failure.fatal),
         )
         return result, failure
 
@@ -352,7 +353,7 @@ class OpenAIEngine:
             if not isinstance(text, str):
                 text = getattr(message, "refusal", None)  # a refusal is an answer
             if not isinstance(text, str):
-                return Failure(f"the reply holds no text (finish reason {reason!r}); is max_tokens too small?")
+                return Failure(f"the reply holds no text (finish reason {reason!r}); {NO_ROOM}")
             cuts = [at for stop in sampling.stop if (at := text.find(stop)) >= 0]
             if cuts:
                 text, reason = text[: min(cuts)], "stop"

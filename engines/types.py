@@ -144,6 +144,8 @@ class ChatResult:
         return cls(tuple(samples), row["prompt_tokens"], row["completion_tokens"], row["error"])
 
 
+NO_ROOM = "is max_tokens too small?"
+"""What the error of a reply ends with that a model spent on its thoughts."""
 NOT_ASKED = "not asked: "
 """How ``ChatResult.error`` begins where a batch was stopped for a reason that would hit every request."""
 

@@ -27,6 +27,7 @@ from rapidfuzz import fuzz
 from annotators.evaluation.splits import joined, plain
 from annotators.generative.tagged import LEAST, ParseFailure, Tagged, folded, parse_tagged
 from annotators.records import HALLUCINATED
+from annotators.text.language import stated
 from annotators.text.sentences import anah_units, split_sentences, trimmed
 
 Split = Literal["train", "unseen_topic", "unseen_question"]
@@ -83,7 +84,6 @@ def _drawn(size: Mapping[tuple[str, str], int], wanted: float, seed: int) -> set
 MODELS = {"gpt3.5": "GPT3.5_answers_D", "internlm": "InternLM_answers"}
 """Columns of answers. Annotations are in ``human_…_ann``, those of `mitigate build-dataset` all in ``…_ann``."""
 COLUMNS = ("name", "documents", "selected_questions", "language")
-LANGUAGES = {"en": "en", "english": "en", "zh": "zh", "chinese": "zh", "cn": "zh"}
 MIN_FOUND = 0.5  # least share of an answer's corrections that must stand in the sentence they are given for
 _BRACKET = re.compile(r"‹(?=\w{2,14}>)")  # as some rows have it for that of a tag
 _STOP = re.compile(r"[.!?]+(?=[\"”’)\]]*\s)|[。！？]+[”’」』）]*|\n+")
@@ -174,7 +174,7 @@ def _answers(number: int, topic: Mapping[str, Any], report: Report) -> Iterator[
     if not is_anah(topic):
         report.skip("without the columns of ANAH", f"row {number}")
         return
-    language = LANGUAGES.get(str(topic["language"]).lower())
+    language = stated(topic)
     reference = "\n\n".join(str(text) for text in topic["documents"] or [] if text and str(text).strip())
     questions = list(topic["selected_questions"] or [])
     for model, column in MODELS.items():
@@ -186,7 +186,7 @@ def _answers(number: int, topic: Mapping[str, Any], report: Report) -> Iterator[
                 report.skip("without annotations", where)
             elif q >= len(questions) or not str(questions[q]).strip() or not str(answer or "").strip():
                 report.skip("without a question or an answer", where)
-            elif language is None or not reference:
+            elif language not in ("en", "zh") or not reference:
                 report.skip("without a reference or in a language that is neither en nor zh", where)
             else:
                 sentences = _sentences(str(answer), list(annotated[q]), language, report, where)

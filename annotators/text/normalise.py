@@ -16,14 +16,19 @@ _INVISIBLE = frozenset("\u034f\u115f\u1160\u3164\uffa0\u17b4\u17b5")
 _APOSTROPHES = frozenset("\u2019\u02bc\u2018\u2032\u00b4\u0060\uff07\u02b9\u201b")
 _INLINE_TAGS = "a|abbr|b|big|code|em|font|i|mark|s|small|span|strong|u|wbr"
 _TAGS = (
-    f"{_INLINE_TAGS}|blockquote|body|br|center|dd|del|div|dl|dt|figure|footer|h[1-6]|head|header|hr|html|img|ins|li|main"
-    "|nav|ol|p|pre|q|script|section|style|sub|sup|table|tbody|td|tfoot|th|thead|tr|ul"
+    f"{_INLINE_TAGS}|article|aside|blockquote|body|br|caption|center|cite|dd|del|details|div|dl|dt|figcaption|figure"
+    "|footer|h[1-6]|head|header|hr|html|iframe|img|ins|kbd|li|main|nav|ol|p|pre|q|script|section|style|sub|summary|sup"
+    "|svg|table|tbody|td|tfoot|th|thead|tr|ul|var"
+)
+_BARE = (
+    "async|checked|controls|defer|disabled|hidden|loop|multiple|muted|nowrap|open|readonly|required|reversed|selected"
 )
 # A tag of HTML (what else stands in angle brackets is text: <Enter>, a<b), an entity, or one character with the
 # combining marks that follow it.
 _PIECE = re.compile(
     rf"</?(?i:{_TAGS})"
-    r"(?:\s{1,9}[\w:-]{1,40}=(?:\"[^\"<>\n]{0,200}\"|'[^'<>\n]{0,200}'|[^\s<>\"']{1,200})){0,9}\s{0,9}/?>"
+    rf"(?:\s{{1,9}}(?i:{_BARE})(?=[\s/>])"
+    r"|\s{1,9}[\w:-]{1,40}\s{0,9}=\s{0,9}(?:\"[^\"<>\n]{0,200}\"|'[^'<>\n]{0,200}'|[^\s<>\"']{1,200})){0,9}\s{0,9}/?>"
     r"|&(?:#\d{1,7}|#x[0-9A-Fa-f]{1,6}|[A-Za-z]{2,31});|.[\u0300-\u036f]*",
     re.DOTALL,
 )

@@ -65,8 +65,9 @@ def add_parser(subparsers: Subparsers) -> None:
     correct = add_command(subparsers, "correct", "Correct the hallucinated sentences of answers.", more)
     more = (
         'Records are {"question"?, "reference", "answers": [{"text", "model"?}, …]}. The lowest hallucination rate '
-        "wins, and of equals the answer with most supported sentences. A record's own model, index, rates and statuses "
-        "are written over. (By FEWL, without a reference document: `mitigate fewl score` and `mitigate fewl pick`.)"
+        "wins (what could not be judged counts half), and of equals the answer with most supported sentences. The keys "
+        "model, index, rates and statuses of a record are written over. (By FEWL, without a reference document: "
+        "`mitigate fewl score` and `mitigate fewl pick`.)"
     )
     best = add_command(subparsers, "best-of", "Choose the least hallucinated of several answers.", more)
     for parser, run in ((correct, run_correct), (best, run_best_of)):
@@ -153,13 +154,13 @@ def _run(
             "run the same command again to ask for these"
         )
         return FAILED
-    return exit_code(failed_share(sum((statuses_of(row) for row in rows), Counter())), args, job.rejected)
+    return exit_code(failed_share(sum((statuses_of(row, added) for row in rows), Counter())), args, job.rejected)
 
 
-def statuses_of(row: Record) -> Counter[str]:
+def statuses_of(row: Record, added: Sequence[str]) -> Counter[str]:
     """How often each status is among the sentences of an answer, or of all answers that one was chosen from."""
-    chosen = "rates" in row and "statuses" in row
-    return Counter(row["statuses"] if chosen else [s["status"] for s in row["sentences"]])
+    told = row.get("statuses") if "statuses" in added else None
+    return Counter([s["status"] for s in row["sentences"]] if told is None else told)
 
 
 def check_candidates(record: Record) -> list[Problem]:

@@ -19,7 +19,7 @@ from annotators.base import Annotator
 from annotators.records import HALLUCINATED, JUDGED, Annotation, Edit, SentenceAnnotation
 from annotators.text.sentences import split_sentences
 from annotators.text.words import is_chinese
-from engines.types import Chat, Engine, Sampling, check_asked
+from engines.types import NO_ROOM, Chat, ChatResult, Engine, Sampling, check_asked
 
 ABSTENTION = {
     "en": "I can't answer this reliably from the reference that I was given.",
@@ -32,7 +32,7 @@ NOTHING = "[NOTHING]"
 MAX_EVIDENCE = 2400
 """Characters of evidence in a prompt: fragments, or the head of the reference where there are none."""
 MAX_BEFORE = 600
-MAX_REPLY, MAX_THOUGHT = 200, 2000  # tokens of a sentence; before it, of a server, whose model may think first
+MAX_REPLY, MAX_THOUGHT = 200, 2000  # tokens of a sentence, and of what a model thinks before it
 # The quotation marks around a whole reply are the model's own; marks inside belong to the sentence.
 _WRAP = re.compile(r'^\s*(?:["“「]([^"“”「」]*)["”」]|(.*))\s*$', re.S)
 _MARK = re.compile(r"<\s*/?\s*data\s*>", re.IGNORECASE)
@@ -130,8 +130,8 @@ def correct(
         annotator: Judges before and after.
         regenerate: Writes a flagged sentence anew from its evidence (:func:`with_engine`).
         delete: Take sentences out that stay flagged.
-        abstain_above: Where the hallucination rate is above it after all that, in [0, 1), or nothing of the answer is
-            left, it becomes an abstention; None never abstains.
+        abstain_above: Where the hallucination rate is above it after all that, in [0, 1), the answer becomes an
+            abstention, as does one of which nothing is left; None: only that one.
 
     Returns:
         One per record, in order. ``len(hallucinated(after)) <= len(hallucinated(before))`` always.
@@ -359,9 +359,23 @@ def read_reply(reply: str | None, sentence: str) -> str | None:
     return text if len(split_sentences(text)) <= 2 else None
 
 
-def reply_tokens(engine: Engine, said: int) -> int:
-    """The most tokens of a reply that says at most ``said``."""
-    return said + (MAX_THOUGHT if engine.identity.get("engine") == "openai" else 0)
+def replies(engine: Engine, chats: Sequence[Chat], tokens: int) -> list[ChatResult]:
+    """Greedy replies of at most ``tokens``; where these went into thinking, asked for again with room for it.
+
+    EngineError where the engine answers nothing more.
+    """
+    if not chats:
+        return []
+    found = list(engine.chat(chats, Sampling(max_tokens=tokens)))
+    check_asked(found)
+    silent = [
+        i for i, r in enumerate(found) if not (r.text or "").strip() and (r.error is None or r.error.endswith(NO_ROOM))
+    ]
+    if silent:
+        more = engine.chat([chats[i] for i in silent], Sampling(max_tokens=tokens + MAX_THOUGHT))
+        check_asked(more)
+        found = [dict(zip(silent, more, strict=True)).get(i, r) for i, r in enumerate(found)]
+    return found
 
 
 def with_engine(engine: Engine) -> Regenerate:
@@ -373,9 +387,7 @@ def with_engine(engine: Engine) -> Regenerate:
     def regenerate(requests: Sequence[Request]) -> list[str | Unanswered | None]:
         if not requests:
             return []
-        tokens = reply_tokens(engine, MAX_REPLY)
-        results = engine.chat([prompt(request) for request in requests], Sampling(max_tokens=tokens))
-        check_asked(results)
+        results = replies(engine, [prompt(request) for request in requests], MAX_REPLY)
         return [
             read_reply(r.text, q.sentence) if r.error is None else Unanswered(r.error)
             for r, q in zip(results, requests, strict=True)

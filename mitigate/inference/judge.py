@@ -18,8 +18,8 @@ from typing import Any, Literal, get_args
 
 from annotators.base import Annotator
 from annotators.text.words import is_chinese
-from engines.types import Chat, Engine, Sampling, check_asked
-from mitigate.inference.correct import fenced, reply_tokens
+from engines.types import Chat, Engine
+from mitigate.inference.correct import fenced, replies
 
 Outcome = Literal["method", "baseline", "tie", "unsure"]
 Judged = tuple[Outcome, dict[str, Any]]
@@ -126,13 +126,12 @@ def by_engine(pairs: Sequence[Pair], engine: Engine) -> list[Judged]:
     Raises:
         EngineError: The engine can't answer at all, or stopped answering.
     """
-    results = engine.chat(chats(pairs), Sampling(max_tokens=reply_tokens(engine, MAX_REPLY))) if pairs else []
-    check_asked(results)
+    results = replies(engine, chats(pairs), MAX_REPLY)
     out: list[Judged] = []
     for forward, backward in zip(results[::2], results[1::2], strict=True):
-        replies = [forward.text, backward.text]
-        verdicts = [*map(read_verdict, replies)]
-        out.append((AGREED.get(tuple(verdicts), "unsure"), {"verdicts": verdicts, "replies": replies}))
+        said = [forward.text, backward.text]
+        verdicts = [*map(read_verdict, said)]
+        out.append((AGREED.get(tuple(verdicts), "unsure"), {"verdicts": verdicts, "replies": said}))
     return out
 
 

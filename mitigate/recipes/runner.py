@@ -263,7 +263,8 @@ class JudgeLog:
                 log_metric(name, value)
 
         step = trainer_state.global_step
-        if step % self.every == 0 and step != self.last:  # every batch would have to fill the columns of log_extra
+        # Not the steps that it divides: answers may come every few steps, and a run that goes on begins anywhere.
+        if self.last < 0 or step - self.last >= self.every:  # every batch would have to fill the columns of log_extra
             self.last = step
             self.judge(completions=completions, **arguments | {"log_metric": log, "log_extra": None})
         return [None] * len(completions)

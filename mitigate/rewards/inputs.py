@@ -324,7 +324,9 @@ _OPEN_HAN = re.compile(r"(?!.*(?:还是|吗|是否|任何|几乎)).*(?:谁|什�
 _TELL = re.compile(
     r"^\W*(?:please\W+)?(?:(?:can|could|will|would) you\W+(?:please\W+)?)?"
     r"(?:tell|describe|explain|summari[sz]e|introduce|outline|discuss|write|list|give)\b(?!.*\b(?:or|if|whether)\b)"
-    r"|^\W*(?:请|你|能|可以)*(?:介绍|描述|说明|讲讲|告诉|谈谈|解释|总结|概述|列出)(?!.*(?:还是|是否))",
+    r"(?!.*[,:]\W*(?:is|are|was|were|do|does|did|has|have|had|can|could|will|would)\b)"
+    r"|^\W*(?:请|你|能|可以)*(?:介绍|描述|说明(?!书)|讲讲|告诉|谈谈|解释|总结|概述|列出)"
+    r"(?!.*(?:还是|是否|吗|有没有|任何|几乎))",
     re.IGNORECASE | re.DOTALL,
 )
 

@@ -114,6 +114,7 @@ def test_bad_reply_fails_its_chat_only(reply, expected, tries):
         results = engine(server, **options).chat(CHATS)
     assert [result.text for result in results] == [None if n == 5 else f"q{n}!" for n in range(12)]
     assert expected in results[5].error
+    assert results[5].refused == (tries == 1 and not reply.delay)  # what would help no more than once
     assert sum(asked(body) == "q5" for body in server.requests) == tries
 
 

@@ -32,6 +32,7 @@ def test_clean_drops_what_is_invisible_and_keeps_offsets() -> None:
     ("a\u3164b", "ab"),
     ("5 < 6 and 7 > 6", "5 < 6 and 7 > 6"),
     ("<p class='x' id=3>a<br/>b</p>", " a b "),
+    ("<td nowrap>a</td><script async src = x>b</script><summary>c", " a  b  c"),
     *((text, text) for text in (
         "Press <Enter>.", "if a<b and c>d", "#include <stdio.h>", "cp <source> <target>", '<city name="Paris"/>',
     )),

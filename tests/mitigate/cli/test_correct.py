@@ -139,3 +139,4 @@ def test_best_of_counts_failures_of_all_answers(tmp_path, annotator, capsys):
         assert "67% of the sentences failed, more than --max-failed 0.1" in capsys.readouterr().err
     (row,) = read(tmp_path / "best.jsonl")
     assert (row["index"], row["statuses"]) == (1, {"failed": 2, "checked": 1})
+    assert run("correct", "--input", tmp_path / "best.jsonl", "--output", tmp_path / "c.jsonl") == 0  # its own only

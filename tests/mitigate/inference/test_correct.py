@@ -1,6 +1,7 @@
 """Correction, selection and abstention keep their promises, whatever annotator and writer do."""
 
 import random
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from annotators.records import HALLUCINATED, Annotation, SentenceAnnotation
+from engines import load_engine
 from mitigate.inference.correct import (
     ABSTENTION,
     NOTHING,
@@ -21,7 +23,7 @@ from mitigate.inference.correct import (
     read_reply,
     with_engine,
 )
-from tests.helpers.engines_server import Scripted
+from tests.helpers.engines_server import Scripted, completion, serving
 from tests.helpers.rule_annotator import LOST, REFERENCE, RIGHT, WRONG, RuleAnnotator
 
 
@@ -227,3 +229,18 @@ def test_an_engine_corrects_despite_failed_requests():
     assert fixed.changes[0].by == "engine"
     assert failed.action == "unchanged"
     assert with_engine(engine)([]) == []
+
+
+def test_a_reply_lost_in_thought_is_asked_for_with_room():
+    thinks = Scripted(lambda _, n: "<think>It weighs" if n == 1 else "It has 12 floors.")
+    request = Request("It has 9 floors.", "contradictory", "The tower has 12 floors.")
+    assert with_engine(thinks)([request, request]) == ["It has 12 floors."] * 2
+    assert [sampling.max_tokens for _, sampling in thinks.asked] == [200, 200, 2200]
+    for text in (None, ""):  # thoughts apart from the text, as servers may send them
+
+        def script(body, text=text):
+            return completion(RIGHT if body["max_tokens"] > 200 else text)
+
+        with serving(script) as server, closing(load_engine(f"openai:m@{server.url}")) as engine:
+            assert with_engine(engine)([request]) == [RIGHT]
+            assert len(server.requests) == 2

@@ -557,6 +557,10 @@ def test_judge_reads_the_first_batch_of_every_so_many_steps() -> None:
         assert log(["It is old. It is new."], trainer_state=SimpleNamespace(global_step=step), **asked) == [None]
     figures = {"judged_share": 1.0, "share_unsure": 0.0, "hallucination_rate": 0.5, "share_supported": 0.5}
     assert logged == [(f"judge/{name}", value) for name, value in figures.items()] * 2
+    resumed, read = JudgeLog(lambda **_: read.append(step), every=20), list[int]()
+    for step in range(50, 100, 4):  # gone on with at 50, answers every four steps
+        resumed([""], trainer_state=SimpleNamespace(global_step=step), **asked)
+    assert read == [50, 70, 90]
 
 
 def test_page_shows_answers_side_by_side_escaped(tmp_path: Path) -> None:
