@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from engines import packaged
-from engines.types import THOUGHTS, Chat, canonical
+from engines.types import TAGS, Chat, canonical
 
 WEIGHTS = frozenset({".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".msgpack", ".h5"})
 SETTINGS = ("modules.json", "config.json", "sentence_bert_config.json", "tokenizer.json", "tokenizer_config.json")
@@ -182,4 +182,5 @@ def template_identity(more: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def opened(tokenizer: Any, ids: Sequence[int]) -> str:
     """The tag of a block of thoughts that a prompt of these token ids ends with (some templates open one), else ""."""
-    return THOUGHTS if tokenizer.decode(list(ids[-16:])).rstrip().endswith(THOUGHTS) else ""
+    end = tokenizer.decode(list(ids[-16:])).rstrip()
+    return next((tag for tag, _ in TAGS[:2] if end.endswith(tag)), "")

@@ -17,10 +17,14 @@ from typing import Any, Protocol
 Chat = Sequence[Mapping[str, str]]
 """One conversation: messages ``{"role": ..., "content": ...}`` in order."""
 
-THOUGHTS = "<think>"
-THINKING = re.compile(r"(?:(?:(?!<think>).)*?</think>)?(?:\s*<think>.*?(?:</think>|\Z))*", re.S | re.I)
-"""What a model thinks before it speaks, at the start of a text: blocks, the first of which a prompt may have opened and
-the last of which may never end."""
+TAGS = (("<think>", "</think>"), ("<thinking>", "</thinking>"), ("analysis", "assistantfinal"))
+"""Tags of thinking; the last are what is left of channels without their special tokens."""
+THINKING = re.compile(
+    r"analysis.*?assistantfinal"
+    r"|(?:(?:(?!<think(?:ing)?>).)*?</think(?:ing)?>)?(?:\s*<(think(?:ing)?)>.*?(?:</\1>|\Z))*", re.S | re.I,
+)  # fmt: skip
+"""What a model thinks before it speaks, at the start of a text: what stands before the last channel, or blocks, the
+first of which a prompt may have opened and the last of which may never end."""
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 

@@ -17,6 +17,7 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -26,7 +27,7 @@ from rapidfuzz.distance import OSA, Indel
 from annotators.records import HALLUCINATED, Fragment, Label
 from annotators.text.sentences import end_of
 from annotators.text.words import NEGATIONS, chinese_words, words_of
-from engines.types import THINKING
+from engines.types import TAGS, THINKING
 
 T = TypeVar("T")
 FAILURES = {
@@ -130,7 +131,7 @@ def opening(reply: str) -> int:
         raise ParseFailure("too_long")
     thought = THINKING.match(reply)
     start = thought.end() if thought else 0
-    if start and not reply[:start].lower().endswith("</think>"):
+    if start and not reply[:start].lower().endswith(tuple(closed for _, closed in TAGS)):
         raise ParseFailure("truncated")
     if not reply[start:].strip():
         raise ParseFailure("empty")
@@ -440,7 +441,7 @@ _BRACKETS = {"‹": "<", "›": ">"}
 ALIKE = 0.8  # share of common content words from which on two texts claim the same, or the opposite
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _HAN = re.compile("[\u3400-\u9fff]+")
-_NOT = re.compile("[不没未无非否]")
+_NOT = re.compile("(?!不[断仅但过久]|非[常洲]|无锡|未来|没收)[不没未无非]|(?<![是能可])否")
 
 Run = tuple[int, int]
 
@@ -516,7 +517,9 @@ def stands(fragment: Fragment, sentence: str, question: str = "") -> bool:
 
 
 def _negations(text: str) -> int:
-    return sum(word in NEGATIONS for word in words_of(text).lower) + len(_NOT.findall(text))
+    words = words_of(text).lower
+    only = sum(pair == ("not", "only") for pair in pairwise(words))  # which takes nothing back
+    return sum(word in NEGATIONS for word in words) - only + len(_NOT.findall(text))
 
 
 def _content(text: str) -> frozenset[str]:

@@ -18,6 +18,7 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]")
 _KANA = re.compile("[\u3041-\u3096\u30a1-\u30fa\u31f0-\u31ff\uff66-\uff9d]")
 _LATIN = re.compile("[A-Za-z\u00c0-\u024f\u1e00-\u1eff]")
+_SYMBOL = re.compile("[\u0391-\u03c9]")  # a Greek letter alone, as in formulas, is of no language
 _HEAD = 4000
 MIN_WORDS = 4  # Latin texts of fewer words than this are taken for English
 MARGIN = 12.0  # nats by which another language must beat English, per text
@@ -35,7 +36,7 @@ def language_of(text: str) -> str:
 
 @lru_cache(maxsize=4096)  # which keeps the texts
 def _language_of(text: str) -> str:
-    letters = "".join(_LETTERS.findall(text))
+    letters = "".join(word for word in _LETTERS.findall(text) if not _SYMBOL.fullmatch(word))
     if not letters:
         return "none"
     han, kana, latin = (len(p.findall(letters)) for p in (_HAN, _KANA, _LATIN))

@@ -237,7 +237,7 @@ class Verifier:
                 )
             config.num_hidden_layers = layers
         # The model's own attention code is faster than torch's in training on a CPU, and slower in judging.
-        attention = "eager" if weights is None else "sdpa"
+        attention = "eager" if weights is None and self.device == "cpu" else "sdpa"
         with quiet_loading():
             model = AutoModel.from_pretrained(
                 folder, config=config, use_safetensors=True, attn_implementation=attention,

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from engines.checkpoint import locate
 from engines.types import check_chats
-from mitigate.io import Problem, Record, UsageError, check_texts, read_lines, shown
+from mitigate.io import Problem, Record, UsageError, check_texts, read_lines, say, shown
 from mitigate.recipes import options as shared
 from mitigate.recipes import runner
 from mitigate.recipes.config import Section
@@ -39,6 +39,9 @@ class Sampling(Section):
         le=1,
         description="largest difference in copying; then the least copied best and the most copied worst make a pair",
     )
+    chat_template_kwargs: dict[str, Any] = Field(
+        default={}, description="as enable_thinking: false, also for training and the answers before and after"
+    )
 
 
 class Trainer(shared.Trainer):
@@ -61,6 +64,10 @@ class Options(shared.Base):
     )
     trainer: Trainer = Trainer()
     dpo: dict[str, Any] = Field(default={}, description="any option of TRL's DPOConfig; it wins over the others")
+
+    @property
+    def template_arguments(self) -> dict[str, Any]:
+        return self.sampling.chat_template_kwargs
 
 
 def check(options: Options) -> None:
@@ -181,13 +188,24 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
     from transformers import AutoTokenizer
     from trl import DPOTrainer
 
-    from mitigate.rl.dpo import MaskDPOCollator
+    from mitigate.rl.dpo import MaskDPOCollator, kept_as_written
 
     tokenizer: Any = AutoTokenizer.from_pretrained(locate(options.model), trust_remote_code=False)
     args, loss = arguments(options, folder.path), options.trainer.loss
+    pairs = folder.rows(PAIRS)
+    if loss != "plain":
+        # Sentences are found by the characters of tokens: some tokenizers write e + accent as one sign.
+        every = len(pairs)
+        pairs = [pair for pair in pairs if all(kept_as_written(tokenizer, pair[side]) for side in SIDES)]
+        if len(pairs) < every:
+            say(f"pairs: {every - len(pairs)} of {every} left out, whose text the tokenizer changes")
+        if not pairs:
+            raise UsageError("pairs: the tokenizer of the model changes the text of all; give trainer.loss=plain")
+    if options.template_arguments:
+        pairs = [pair | {"chat_template_kwargs": options.template_arguments} for pair in pairs]
     trainer = DPOTrainer(
         **starting_point(options.model, options.lora, args), processing_class=tokenizer,
-        train_dataset=Dataset.from_list(folder.rows(PAIRS)),
+        train_dataset=Dataset.from_list(pairs),
         data_collator=None if loss == "plain" else MaskDPOCollator(tokenizer, args, loss),
     )  # fmt: skip
     fit_and_save(trainer, folder)

@@ -147,6 +147,11 @@ class Base(Recipe):
     def processes(self) -> int:
         return self.launch.processes if self.launch else 1
 
+    @property
+    def template_arguments(self) -> dict[str, Any]:
+        """Arguments of the chat template, in training and for the answers before and after."""
+        return {}
+
     def load_annotator(self, name: str) -> Annotator:
         """The annotator of that name: one that the program handed in, or what ``load_annotator`` finds."""
         if name in self._annotators:

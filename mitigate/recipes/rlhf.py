@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from engines.checkpoint import locate
+from engines.types import TAGS
 from mitigate.io import UsageError, usage
 from mitigate.recipes import options as shared
 from mitigate.recipes import runner
@@ -22,8 +23,6 @@ from mitigate.rl.credit import Credit
 show = runner.show
 Extra = Literal["think_format", "soft_overlong", "repetition"]
 OnGap = Literal["warn", "stop", "raise-kl"]
-THINKING = (("<think>", "</think>"), ("<thinking>", "</thinking>"), ("analysis", "assistantfinal"))
-"""Tags of thinking; the last are what is left of channels without their special tokens."""
 
 
 class Trainer(shared.Trainer):
@@ -66,6 +65,10 @@ class Options(shared.Base):
         default={}, description="TRL's rewards for form → weight, beside the sentence reward's 1"
     )
     grpo: dict[str, Any] = Field(default={}, description="any option of TRL's GRPOConfig; it wins over the others")
+
+    @property
+    def template_arguments(self) -> dict[str, Any]:
+        return self.grpo.get("chat_template_kwargs") or {}
 
     @property
     def per_device(self) -> int:
@@ -176,7 +179,7 @@ def rewards(options: Options, tokenizer: Any) -> list[Any]:
     ends = {tokenizer.eos_token_id, *([own_ends] if isinstance(own_ends, int) else own_ends or [])}
     how |= {"eos_token_ids": sorted(ends - {None}) or None, "thinking": thinking_of(str(tokenizer.chat_template))}
     if how["thinking"]:
-        more = {"add_generation_prompt": True, **(options.grpo.get("chat_template_kwargs") or {})}
+        more = {"add_generation_prompt": True, **options.template_arguments}
         asked = tokenizer.apply_chat_template([{"role": "user", "content": "?"}], tokenize=False, **more)
         how["thinking_opened"] = asked.rstrip().endswith(how["thinking"][0])
     own = SentenceReward(options.load_annotator(options.reward.annotator), **how)
@@ -194,5 +197,5 @@ def rewards(options: Options, tokenizer: Any) -> list[Any]:
 def thinking_of(template: str) -> tuple[str, str] | None:
     """The tags between which a model with this chat template thinks, None where it doesn't."""
     if "<|channel|>" in template:
-        return THINKING[-1]
-    return next((tags for tags in THINKING if tags[1] in template), None)
+        return TAGS[-1]
+    return next((tags for tags in TAGS if tags[1] in template), None)

@@ -105,3 +105,10 @@ class MaskDPOCollator(DataCollatorForPreference):
         if side == "chosen" and self._eos in ids:
             kept[len(ids) - 1 - ids[::-1].index(self._eos)] = 1
         return kept
+
+
+def kept_as_written(tokenizer: Any, messages: Any) -> bool:
+    """Whether an answer's token ids decode to its own text, so that its sentences can be found in them."""
+    text, fast = completion_text(messages), tokenizer.backend_tokenizer
+    decoded, _ = token_spans(fast, fast.encode(text, add_special_tokens=False).ids, special_ids(fast))
+    return locate(text, decoded, ()) is not None

@@ -18,6 +18,7 @@ from annotators.text.language import language_of, language_of_row, stated
     ("Gilbert du Motier, Marquis Lafayette", "en"),
     ("Sure!", "en"),
     ("1048", "none"),
+    ("π ≈ 3.14", "none"),
     ("", "none"),
 ])  # fmt: skip
 def test_language(text: str, language: str) -> None:

@@ -502,6 +502,26 @@ def test_rewards_know_whether_the_prompt_opens_thinking(work, template, found):
     assert rlhf.rewards(options, tokenizer)[0]._read.thinking_opened is (found and "fast" not in template)
 
 
+def test_dpo_pairs_keep_their_text_and_have_the_template_of_the_samples(work, monkeypatch, capsys):
+    from tokenizers.normalizers import NFC
+    from transformers import AutoTokenizer
+
+    options, made = load(recipe(work, DPO), "sampling.chat_template_kwargs={enable_thinking: false}"), []
+    tokenizer: Any = AutoTokenizer.from_pretrained(options.model)
+    tokenizer.backend_tokenizer.normalizer = NFC()
+    monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", lambda *_, **__: tokenizer)
+    monkeypatch.setattr("trl.DPOTrainer", lambda **arguments: made.append(arguments["train_dataset"].to_list()))
+    for name in ("starting_point", "fit_and_save"):
+        monkeypatch.setattr(mask_dpo, name, lambda *_: {})
+    bad, good = ([{"role": "assistant", "content": f"A caf{e} is old."}] for e in ("e\u0301", "\u00e9"))
+    pairs = [{"prompt": bad, "chosen": good, "rejected": side} for side in (bad, good)]
+    (work / "accents").mkdir()
+    (work / "accents" / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    mask_dpo.train(options, Questions([], {}, 0), RunFolder(work / "accents"))
+    assert made == [[pairs[1] | {"chat_template_kwargs": {"enable_thinking": False}}]]
+    assert "pairs: 1 of 2 left out, whose text the tokenizer changes" in capsys.readouterr().err
+
+
 def test_losses_of_dpo_are_checked_before_anything_loads(tmp_path):
     load(recipe(tmp_path, DPO), "dpo={loss_type: [sft, ipo]}")
     with pytest.raises(UsageError, match=r"dpo.loss_type: expected some of sigmoid, .*; got \['sft', 'bogus'\]"):
