@@ -86,8 +86,8 @@ def load_annotator(
     published = name.startswith(tuple(f"{kind}:" for kind in KINDS))
     if wrong := sorted({*options} - ({"labels"} if published else set())):
         raise ValueError(
-            f"annotator {name!r}: {', '.join(wrong)}: for annotators named generative:KIND:MODEL[@BASE_URL] only "
-            "(labels: for nli:ID)"
+            f"annotator {name!r}: {', '.join(wrong)}: expected device, dtype, calibration or expected_rate; others are "
+            "for annotators named generative:KIND:MODEL[@BASE_URL] (labels: for nli:ID)"
         )
     annotator: Annotator
     if published:

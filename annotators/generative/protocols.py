@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
@@ -134,6 +135,10 @@ PRESETS: dict[str, dict[str, Any]] = {
 def options_of(given: Mapping[str, Any]) -> Options:
     """Options of these values and, where they have a "preset", of the values of that; ValueError as for ``Options``."""
     values = dict(given)
+    known = [*(field.name for field in fields(Options)), "preset"]
+    for name in values.keys() - {*known}:
+        near = get_close_matches(name, known, n=1)
+        raise ValueError(f"{name}: expected one of {', '.join(known)}" + "".join(f"; did you mean {n}?" for n in near))
     if (preset := values.pop("preset", None)) is None:
         return Options(**values)
     if preset not in PRESETS:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 MAX_TOKENS = 16_384  # tokens of a row: the paper's 16k
 BATCH_TOKENS = {"cpu": 4_096, "cuda": 65_536}  # padded tokens of a batch
 
@@ -167,6 +168,8 @@ def recognises(name: str) -> bool:
     folder = Path(name).expanduser()
     if folder.exists():
         return _is_classifier(folder)
+    if not HUB_ID.fullmatch(name):  # a mistyped name is not looked for on the hub
+        return False
     from huggingface_hub import snapshot_download
 
     try:
@@ -202,7 +205,7 @@ def folder_of(name: str, expected: str, holds: Callable[[Path], bool]) -> Path:
 
     folder = Path(name).expanduser()
     if not folder.exists():
-        if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):  # a mistyped name is not looked for on the hub
+        if not HUB_ID.fullmatch(name):
             raise OSError(f"annotator {name!r}: expected {expected} (OWNER/NAME); there is no such folder")
         try:
             folder = Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.model", "*.txt"]))

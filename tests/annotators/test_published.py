@@ -343,7 +343,7 @@ def test_wrong_models_are_refused(tmp_path: Path) -> None:
         (f"lettucedetect:{tmp_path}/three", {}, "trained BertForTokenClassification, as lettucedetect is, but config"),
         (f"nli:{tmp_path}/base", {}, r"weights are missing: bert\.pooler.*classifier\.bias"),
         (f"minicheck:{tmp_path}/three", {"labels": ["a", "b"]}, "labels: for nli:ID only"),
-        (f"nli:{tmp_path}/three", {"cache": "x"}, "cache: for annotators named generative"),
+        (f"nli:{tmp_path}/three", {"cache": "x"}, "cache: expected device, dtype"),
         (f"minicheck:{tmp_path}/t5", {}, "expected a tokenizer with the pieces ▁ and ▁1"),
     ):
         with pytest.raises(ValueError, match=message):
