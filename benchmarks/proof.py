@@ -16,6 +16,7 @@ import random
 import re
 import sys
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +171,8 @@ def measured(work: Path, arm: str, seed: int, changed: Sequence[str]) -> list[Ro
     kept = folder / f"counted-{arm.replace(' ', '-')}-{'-'.join(one[:8] for one in fingerprints().values())}.jsonl"
     if not kept.is_file():
         rows = answers(folder, arm, tokenizer)
-        nats = divergence(folder, rows, tokenizer) if arm != "base" and (folder / "model").is_dir() else []
+        trained = arm != "base" and any((folder / "model").glob("*.safetensors"))
+        nats = divergence(folder, rows, tokenizer) if trained else []
         write_rows(kept, [r | ({"KL": nats[i]} if i < len(nats) else {}) for i, r in enumerate(counted(rows))])
     return list(read_rows(kept))
 
@@ -217,7 +219,8 @@ def results(found: dict[str, list[list[Row]]], labels: Sequence[Row]) -> list[Ro
     """Rows of the page: means over held-out questions, of the mean over seeds."""
 
     def table(seeds: list[list[Row]], name: str) -> Any:
-        return np.mean([[np.nan if r.get(name) is None else r[name] for r in rows] for rows in seeds], axis=0)
+        read = [[np.nan if r.get(name) is None else r[name] for r in rows] for rows in seeds]
+        return np.mean([rows for rows in read if not np.isnan(rows).all()], axis=0)  # KL: where weights are kept
 
     shown = []
     for arm, seeds in found.items():
@@ -226,7 +229,7 @@ def results(found: dict[str, list[list[Row]]], labels: Sequence[Row]) -> list[Ro
         if own:
             stated, ids = [r["label"] != "no_fact" for r in own], [r["id"] for r in own]
             shown.append(mean_row(f"{arm}: hallucinated by blind labels", np.where(stated, wrong, np.nan), ids, "%"))
-            n = np.mean([r["sentences"] for r in seeds[0]])  # an answer
+            n = np.mean([r["sentences"] for rows in seeds for r in rows])  # an answer
             shown.append(mean_row(f"{arm}: hallucinated an answer by blind labels", wrong * n, ids))
             told = n * np.array([r["specifics"] * (r["label"] == "supported") for r in own])
             shown.append(mean_row(f"{arm}: true specifics an answer by blind labels", told, ids))
@@ -294,7 +297,7 @@ def main() -> None:
         about = f"{SAID['says'].strip()} Now they are {judges}."
         save("mitigation", "proof", of_arms(rows), tables=tables, about=about, packages=["trl", "peft"])
     if args.blind:
-        blind(work, {arm: found[arm][0] for arm in found}, 100)
+        blind(work, {arm: [*chain.from_iterable(found[arm])] for arm in found}, 100)
 
 
 if __name__ == "__main__":
