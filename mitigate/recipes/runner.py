@@ -116,6 +116,7 @@ def show(folder: RunFolder) -> None:
 
 def quiet() -> None:
     """Turn libraries' own progress bars and notices off; errors stay."""
+    import logging
     import warnings
 
     import transformers
@@ -123,6 +124,9 @@ def quiet() -> None:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     warnings.filterwarnings("ignore", ".*_checkpointing.* is deprecated", FutureWarning)  # TRL's own use of it
+    # An answer cut off in its first sentence has no score, which is logged as unscored_share. TRL prints all of its row.
+    told = logging.getLogger("trl.trainer.grpo_trainer")
+    told.addFilter(lambda record: "All reward functions returned None" not in record.getMessage())
 
 
 def main(path: Path) -> None:

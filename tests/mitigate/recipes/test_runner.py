@@ -1,5 +1,6 @@
 """rlhf and mask-dpo: checked before a model loads, trained in a tiny world, resumed to the same; figures and page."""
 
+import inspect
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -520,6 +521,17 @@ def test_dpo_pairs_keep_their_text_and_have_the_template_of_the_samples(work, mo
     mask_dpo.train(options, Questions([], {}, 0), RunFolder(work / "accents"))
     assert made == [[pairs[1] | {"chat_template_kwargs": {"enable_thinking": False}}]]
     assert "pairs: 1 of 2 left out, whose text the tokenizer changes" in capsys.readouterr().err
+
+
+def test_answers_without_a_score_print_no_rows(caplog):
+    from trl.trainer import grpo_trainer
+
+    runner.quiet()
+    said = "All reward functions returned None"
+    assert said in inspect.getsource(grpo_trainer)  # else the filter knows another message
+    for text in (said + " for the following", "other"):
+        grpo_trainer.logger.logger.warning(text)
+    assert [record.getMessage() for record in caplog.records] == ["other"]
 
 
 def test_losses_of_dpo_are_checked_before_anything_loads(tmp_path):
