@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from annotators.records import Annotation, SentenceAnnotation
+from benchmarks.common import command
 from tests.helpers.jsonl import read_rows
 from tests.helpers.tiny_chat import build_tiny_chat
 
@@ -62,6 +63,14 @@ def test_every_program_has_help_and_takes_the_commands_of_pages():
     asked = [*PROGRAMS, *re.findall(r"^    .*python -m benchmarks\.(.*)$", pages, re.MULTILINE)]
     done = subprocess.run([sys.executable, "-c", HELP, *asked], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout.splitlines() == [f"{one.split()[0]} 0 True" for one in asked], done.stderr
+
+
+@pytest.mark.parametrize(("code", "end"), [(3, 3), (-9, "a.b 'c d': killed by signal 9")])
+def test_a_command_that_fails_ends_the_program(monkeypatch, code, end):
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=code))
+    with pytest.raises(SystemExit) as ended:
+        command("a.b", "c d")
+    assert ended.value.code == end
 
 
 def test_minimal_pairs_are_well_formed():

@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from annotators.verifier.annotator import SHIPPED
 from engines import parse_engine
 from engines.packaged import NotHereError
 from mitigate.cli.main import main
-from mitigate.demo.limits import Limits, Refusal, read_document
+from mitigate.demo.limits import Limits, Refusal, private_folder, read_document
 from mitigate.demo.mend import BEST, PRESETS, READ, REWRITE, SENTENCES, answered, better, passages, with_edits
 from mitigate.demo.page import compare_view, run_batch
 from mitigate.demo.parts import examples
@@ -379,3 +380,21 @@ def test_only_a_page_for_oneself_takes_other_names(options, open_choice, monkeyp
     monkeypatch.setattr("signal.signal", lambda *_: None)
     assert main(["demo", *options]) == 0
     assert (seen[0].shelf.open_choice, seen[0].fetch) == (open_choice, open_choice)
+
+
+def test_a_demo_that_is_ended_deletes_uploads(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_end: list[tuple[Any, ...]] = []
+    handlers: dict[Any, Any] = {}
+    monkeypatch.setenv("GRADIO_TEMP_DIR", "")
+    monkeypatch.setattr("mitigate.demo.page.build", lambda _: None)
+    monkeypatch.setattr("mitigate.demo.page.launch", lambda *_, **__: handlers[signal.SIGTERM](signal.SIGTERM, None))
+    monkeypatch.setattr("mitigate.demo.service.Shelf.warm", lambda _: None)
+    monkeypatch.setattr("signal.signal", handlers.__setitem__)
+    monkeypatch.setattr("atexit.register", lambda *given, **_: at_end.append(given))
+    folder = private_folder.__wrapped__()
+    with pytest.raises(SystemExit, match="143"):  # at which Python does what is registered, unlike at the signal
+        main(["demo"])
+    for remove, *given in at_end:
+        assert folder in given
+        remove(*given)
+    assert not folder.exists()

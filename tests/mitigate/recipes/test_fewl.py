@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from fewl.expertise import TOKENS
 from mitigate.cli.main import main
 from mitigate.io import UsageError
 from mitigate.recipes.config import load_recipe
@@ -107,6 +108,8 @@ def test_paper_recipe_asks_scores_and_judges(tmp_path, capsys, monkeypatch):
     assert rows[1]["longest answer"] == 100
     assert rows[0]["other question's references"] < 100
     assert json.loads((tmp_path / "run" / "figure2.json").read_text()) == [0, 0, 0] + [None] * 7  # 3 neighbours
+    judged = [body for body in server.requests if "correct answer" in body["messages"][0]["content"]]
+    assert [body["max_tokens"] for body in judged] == [TOKENS] * 12  # room for thoughts
     assert "Figure 2" in capsys.readouterr().out
 
 

@@ -132,14 +132,15 @@ def test_run_that_could_not_start_leaves_no_folder(recipe, tmp_path):
 def test_only_the_first_process_writes(recipe, tmp_path, monkeypatch):
     options, _ = load_recipe(recipe())
     with open_run(tmp_path / "run", options) as first:
+        first.log(0, loss=3.0)
         monkeypatch.setenv("RANK", "1")
-        with open_run(tmp_path / "run", options) as second:
+        with open_run(tmp_path / "run", options, overwrite=True) as second:  # under `accelerate launch`
             second.log(0, loss=1.0)
             second.write("x.txt", "x")
             second.finish({})
             second.discard()
         first.log(0, loss=2.0)
-        assert [row["loss"] for row in first.rows()] == [2.0]
+        assert [row["loss"] for row in first.rows()] == [3.0, 2.0]
         files = sorted(p.name for p in first.path.iterdir())
         assert files == [".lock", "config.yaml", "metrics.jsonl", "versions.json"]
 

@@ -1,8 +1,10 @@
 """rlhf and mask-dpo: checked before a model loads, trained in a tiny world, resumed to the same; figures and page."""
 
+import gc
 import inspect
 import json
 import re
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -358,6 +360,28 @@ def test_questions_without_an_answer_are_counted(work, monkeypatch, capsys):
     thinks = options.model_copy(update={"grpo": {"chat_template_kwargs": {"enable_thinking": False}}})
     list(runner.ask("m", rows[:1], thinks, how, n=1, seed=0))
     assert [one.get("chat_template_kwargs") for one in loaded] == [None, None, {"enable_thinking": False}]
+
+
+def test_the_memory_of_training_is_free_before_the_answers_after(work, monkeypatch):
+    options, held, alive = load(recipe(work, GRPO)), list[Any](), list[bool]()
+
+    class Model:
+        def __init__(self) -> None:
+            self.itself = self  # as trainers are
+
+    def train(_: Any, __: Any, folder: RunFolder) -> None:
+        held.append(weakref.ref(Model()))
+        (folder / "model").mkdir()
+
+    monkeypatch.setattr(runner, "answer_and_judge", lambda *_: alive.append(bool(held and held[0]())))
+    monkeypatch.setattr(runner, "write_run_page", lambda *_, **__: None)
+    gc.disable()
+    try:
+        with open_run(work / "memory", options) as folder:
+            runner.run(options, folder, train)
+    finally:
+        gc.enable()
+    assert alive == [False, False]
 
 
 def test_failed_judge_stops_the_run(work, monkeypatch):
