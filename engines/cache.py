@@ -5,8 +5,8 @@ at most its current answer unsaved. WAL needs a local disk (not NFS).
 
 The key is the sha256 of canonical JSON of the engine's identity, the messages and the sampling. The identity holds all
 that the answers depend on: for a server its base URL, since two servers may serve different weights under one name; for
-a local checkpoint its files' state, so that a retrained one is asked anew. For greedy requests seed and top_p are left
-out, since nothing depends on them. A request without a seed is stored like any other: a rerun gets the same draws.
+a local checkpoint its files' state, so that a retrained one is asked anew. For greedy requests the seed is left out,
+since nothing depends on it. A request without a seed is stored like any other: a rerun gets the same draws.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class CacheError(RuntimeError):
 
 def request_key(identity: Mapping[str, Any], chat: Chat, sampling: Sampling) -> str:
     """The cache key of one request: 64 hexadecimal digits."""
-    options = asdict(sampling)
+    options = asdict(sampling) | {"temperature": float(sampling.temperature)}
+    options |= {"stop": [], "top_p": 1.0}  # which earlier versions had: their keys stay as they are
     if sampling.temperature == 0:
-        options |= {"temperature": 0.0, "seed": None, "top_p": 1.0}
-    options |= {"temperature": float(options["temperature"]), "top_p": float(options["top_p"])}
-    if not sampling.top_logprobs:  # keys of earlier versions, which did not have it, stay as they are
+        options["seed"] = None
+    if not sampling.top_logprobs:  # which they did not have
         del options["top_logprobs"]
     messages = [dict(message) for message in chat]
     return hashlib.sha256(canonical([dict(identity), messages, options]).encode()).hexdigest()

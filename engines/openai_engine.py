@@ -166,12 +166,10 @@ class OpenAIEngine:
         """The answer to ``chat`` in pieces, as they come; closing the iterator closes the connection.
 
         It keeps to a limit of cost, not to those of requests or tokens a minute. Raises EngineError: there is no
-        answer, or it broke off; ValueError: stop strings, for which servers that ignore them are not checked here.
+        answer, or it broke off.
         """
         check_chats([chat])
         sampling = sampling or Sampling()
-        if sampling.stop:
-            raise ValueError("stream: expected no stop strings, which are not looked for in its pieces; use chat")
         body = {**_body(chat, sampling, 1, 0), "stream": True, "stream_options": {"include_usage": True}}
         began, answered, begun, reason, usage = time.monotonic(), False, False, None, None
         if (refused := METER.start()) is not None:
@@ -354,10 +352,6 @@ class OpenAIEngine:
                 text = getattr(message, "refusal", None)  # a refusal is an answer
             if not isinstance(text, str):
                 return Failure(f"the reply holds no text (finish reason {reason!r}); {NO_ROOM}")
-            cuts = [at for stop in sampling.stop if (at := text.find(stop)) >= 0]
-            if cuts:
-                text, reason = text[: min(cuts)], "stop"
-                self._note("stop", lost)
             if sampling.choices and text not in sampling.choices:
                 self._note("choices", lost)
             if sampling.json_schema is not None and reason != "length":  # what was cut off cannot be whole JSON
@@ -395,8 +389,7 @@ def _body(chat: Chat, sampling: Sampling, n: int, place: int) -> dict[str, Any]:
     """The request's options, without those at the protocol's default, which a thin server may not know."""
     options: dict[str, Any] = {
         "n": n if n > 1 else None, "seed": None if sampling.seed is None else chat_seed(sampling.seed, chat, place),
-        "stop": list(sampling.stop) or None, "logprobs": sampling.logprobs or None,
-        "top_logprobs": sampling.top_logprobs or None,
+        "logprobs": sampling.logprobs or None, "top_logprobs": sampling.top_logprobs or None,
     }  # fmt: skip
     if sampling.json_schema is not None:
         schema = {"name": "answer", "schema": dict(sampling.json_schema), "strict": True}
@@ -407,7 +400,8 @@ def _body(chat: Chat, sampling: Sampling, n: int, place: int) -> dict[str, Any]:
         {name: text.encode("utf-8", "replace").decode() for name, text in message.items()} for message in chat
     ]
     given = {name: value for name, value in options.items() if value is not None}
-    return {"messages": messages, "temperature": sampling.temperature, "top_p": sampling.top_p, **given}
+    # Servers that read a checkpoint's generation_config.json would take its top_p otherwise.
+    return {"messages": messages, "temperature": sampling.temperature, "top_p": 1.0, **given}
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:

@@ -33,7 +33,6 @@ from transformers import (
     GenerationConfig,
     LogitsProcessor,
     StoppingCriteria,
-    TopPLogitsWarper,
 )
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
@@ -79,7 +78,7 @@ class _Text:
     stream: np.random.Generator
     opened: str  # the tag of thoughts that its prompt ends with, which belongs to what it says
     ids: list[int] = field(default_factory=list)  # the new tokens
-    ended: bool = False  # by an end token or a stop string
+    ended: bool = False  # by an end token
     chosen: list[float] = field(default_factory=list)  # log-probability of each new token
     likeliest: list[list[tuple[int, float]]] = field(default_factory=list)  # at each place: (id, log-probability)
 
@@ -90,7 +89,6 @@ class _Decoding(LogitsProcessor):
     def __init__(self, sampling: Sampling, texts: Sequence[_Text], width: int, paths: Paths) -> None:
         # ``width``: tokens of the padded prompts. ``paths``: beginning of an allowed text → the ids that may follow.
         self.sampling, self.texts, self.width, self.paths = sampling, texts, width, paths
-        self._warper = TopPLogitsWarper(sampling.top_p) if sampling.top_p < 1 else None
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """One step: ``input_ids`` (B, T) so far, ``scores`` (B, V) raw logits of the next token."""
@@ -101,7 +99,7 @@ class _Decoding(LogitsProcessor):
                 follow = self.paths.get(tuple(ids))
                 closed_BV[at, slice(None) if follow is None else follow] = False  # None: this row has ended
             allowed_BV = scores.masked_fill(closed_BV, -torch.inf)
-        chosen_B1 = self._chosen(input_ids, allowed_BV)
+        chosen_B1 = self._chosen(allowed_BV)
         if self.sampling.logprobs:
             logprobs_BV = torch.log_softmax(scores.float(), dim=-1)
             values_BK, ids_BK = logprobs_BV.topk(min(self.sampling.top_logprobs, scores.shape[-1]), dim=-1)
@@ -111,14 +109,11 @@ class _Decoding(LogitsProcessor):
                 text.likeliest.append(list(zip(*top, strict=True)))
         return torch.full_like(scores, -torch.inf).scatter_(1, chosen_B1, 0.0)
 
-    def _chosen(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    def _chosen(self, scores: torch.Tensor) -> torch.Tensor:
         """The ids (B, 1): the likeliest, or the first at which the distribution's sum exceeds the row's number."""
         if self.sampling.temperature == 0:
             return scores.argmax(dim=-1, keepdim=True)
-        scaled_BV = scores.float() / self.sampling.temperature
-        if self._warper is not None:
-            scaled_BV = self._warper(input_ids, scaled_BV)
-        cumulative_BV = torch.softmax(scaled_BV, dim=-1).double().cumsum(dim=-1)
+        cumulative_BV = torch.softmax(scores.float() / self.sampling.temperature, dim=-1).double().cumsum(dim=-1)
         numbers = [text.stream.random(dtype=np.float32) for text in self.texts]
         uniform_B1 = torch.tensor(numbers, dtype=torch.float64, device=scores.device)[:, None]
         drawn_B1 = torch.searchsorted(cumulative_BV, uniform_B1 * cumulative_BV[:, -1:], right=True)
@@ -126,26 +121,17 @@ class _Decoding(LogitsProcessor):
 
 
 class _Ends(StoppingCriteria):
-    """Notes what each row has said, and ends it at an end token or when one of the strings is said.
+    """Notes what each row has said, and ends it at an end token."""
 
-    Unlike transformers' own StopStringCriteria it never takes the end of the prompt for a part of a string.
-    """
-
-    def __init__(self, tokenizer: Any, strings: tuple[str, ...], ends: Sequence[int], texts: Sequence[_Text]) -> None:
-        self.tokenizer, self.strings, self.ends, self.texts = tokenizer, strings, ends, texts
-        # A character may take four tokens (its UTF-8 bytes); a few more so that the tail begins before it.
-        self.tail = 4 * max(map(len, strings), default=0) + 4
+    def __init__(self, ends: Sequence[int], texts: Sequence[_Text]) -> None:
+        self.ends, self.texts = ends, texts
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
         for text, token in zip(self.texts, input_ids[:, -1].tolist(), strict=True):
             if not text.ended:
                 text.ids.append(token)
-                text.ended = token in self.ends or bool(self.strings and self._said(text.ids[-self.tail :]))
+                text.ended = token in self.ends
         return torch.tensor([text.ended for text in self.texts], device=input_ids.device)
-
-    def _said(self, ids: list[int]) -> bool:
-        text = self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return any(string in text for string in self.strings)
 
 
 def one_query_attention(
@@ -277,10 +263,8 @@ class TransformersEngine:
         try:
             for (said,) in self._strides([row], len(row.ids), sampling, PIECE):
                 tokens = len(said.ids)
-                text, last = self._sample(said, sampling)[0].text, said.ended or tokens == row.room
-                if not last:  # what may be the beginning of a stop string waits
-                    text = text[: len(text) - begun_stop(text, sampling.stop)]
-                if not text.endswith("\ufffd") or last:  # else half a character
+                text = self._sample(said, sampling)[0].text
+                if not text.endswith("\ufffd") or said.ended or tokens == row.room:  # else half a character
                     yield text[len(given) :]
                     given = text
         finally:
@@ -360,7 +344,7 @@ class TransformersEngine:
             out = self._stride(
                 ids_BT, mask_BT, cache, min(stride, width + room - ids_BT.shape[1]) if self._selects else room,
                 logits_processor=[_Decoding(sampling, live, width, paths)],
-                stopping_criteria=[_Ends(self.tokenizer, sampling.stop, self._ends, live)],
+                stopping_criteria=[_Ends(self._ends, live)],
             )  # fmt: skip
             ids_BT, cache = out.sequences, getattr(out, CACHE)
             mask_BT = torch.nn.functional.pad(mask_BT, (0, ids_BT.shape[1] - mask_BT.shape[1]), value=1)
@@ -389,8 +373,6 @@ class TransformersEngine:
     def _sample(self, said: _Text, sampling: Sampling) -> tuple[Sample, int]:
         """A row's sample and number of tokens."""
         text = self.tokenizer.decode(said.ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        cuts = [found for stop in sampling.stop if (found := text.find(stop)) >= 0]
-        text = text[: min(cuts)] if cuts else text
         if sampling.choices:
             chosen = text.strip()  # some tokenizers begin every text with a blank
             text = chosen if chosen in sampling.choices else text
@@ -416,10 +398,3 @@ class TransformersEngine:
                 if token not in allowed:
                     allowed.append(token)
         return paths
-
-
-def begun_stop(text: str, stops: Sequence[str]) -> int:
-    """How many of the last characters of a text may be the beginning of a stop string."""
-    longest = max(map(len, stops), default=1) - 1
-    lengths = range(min(longest, len(text)), 0, -1)
-    return next((n for n in lengths if any(stop.startswith(text[-n:]) for stop in stops)), 0)

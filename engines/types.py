@@ -42,10 +42,8 @@ class Sampling:
 
     max_tokens: int = 512  # of one answer, ≥ 1
     temperature: float = 0.0  # 0 is greedy; above 0 (at most 2) draws
-    top_p: float = 1.0  # nucleus, in (0, 1]; 1 keeps the whole distribution; not used when greedy
     n: int = 1  # answers per chat, ≥ 1; more than one needs a temperature above 0
     seed: int | None = None  # 0 … 2³¹ − 1, one stream per chat (see chat_seed); None: each run draws its own
-    stop: tuple[str, ...] = ()  # the answer ends before the first of these strings
     logprobs: bool = False  # whether to ask for the log-probability of every generated token
     top_logprobs: int = 0  # likeliest tokens at every place, 0 … 20; needs logprobs; servers may give fewer
     # The answer must be JSON of this schema (not in the ``transformers`` engine).
@@ -57,17 +55,14 @@ class Sampling:
             ("max_tokens", _is_int(self.max_tokens) and self.max_tokens >= 1, "a whole number of at least 1"),
             ("n", _is_int(self.n) and self.n >= 1, "a whole number of at least 1"),
             ("temperature", _is_number(self.temperature) and 0 <= self.temperature <= 2, "a number from 0 to 2"),
-            ("top_p", _is_number(self.top_p) and 0 < self.top_p <= 1, "a number above 0 and at most 1"),
             ("seed", self.seed is None or _is_int(self.seed, 2**31 - 1), "None or a whole number in 0 … 2³¹−1"),
             ("top_logprobs", _is_int(self.top_logprobs, 20), "a whole number in 0 … 20"),
         ):
             if not holds:
                 raise ValueError(f"sampling: {name} must be {expected}, got {getattr(self, name)!r}")
-        for name in ("stop", "choices"):
-            value = getattr(self, name)
-            if isinstance(value, str) or not all(isinstance(text, str) and text for text in value):
-                raise ValueError(f"sampling: {name} must be a list of non-empty strings, got {value!r}")
-            object.__setattr__(self, name, tuple(value))
+        if isinstance(self.choices, str) or not all(isinstance(text, str) and text for text in self.choices):
+            raise ValueError(f"sampling: choices must be a list of non-empty strings, got {self.choices!r}")
+        object.__setattr__(self, "choices", tuple(self.choices))
         if self.top_logprobs and not self.logprobs:
             raise ValueError("sampling: top_logprobs are given beside logprobs; set logprobs, too")
         if self.n > 1 and self.temperature == 0:
@@ -95,12 +90,11 @@ class Token:
 
 @dataclass(frozen=True)
 class Sample:
-    """One answer, without the stop string.
+    """One answer.
 
-    ``finish_reason`` is "stop" (ended by itself or at a stop string), "length" (cut at ``max_tokens``), or what a
-    server said. ``logprobs`` holds one entry per generated token, for the local engines under the model's own
-    distribution (before temperature and nucleus) and with the token that ended the answer; None where not asked for or
-    not available.
+    ``finish_reason`` is "stop" (ended by itself), "length" (cut at ``max_tokens``), or what a server said. ``logprobs``
+    holds one entry per generated token, for the local engines under the model's own distribution (before temperature)
+    and with the token that ended the answer; None where not asked for or not available.
     """
 
     text: str

@@ -104,10 +104,8 @@ def _params(sampling: Sampling, chat: Chat) -> Any:
     return SamplingParams(
         max_tokens=sampling.max_tokens,
         temperature=sampling.temperature,
-        top_p=sampling.top_p,
         n=sampling.n,
         seed=None if sampling.seed is None else chat_seed(sampling.seed, chat),
-        stop=list(sampling.stop) or None,
         logprobs=sampling.top_logprobs if sampling.logprobs else None,  # 0: the drawn token alone
         structured_outputs=structured,
     )

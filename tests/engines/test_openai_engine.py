@@ -67,11 +67,11 @@ def test_only_set_options_are_sent(monkeypatch):
         assert server.headers.pop()["authorization"] == "Bearer none"
         monkeypatch.setenv("OPENAI_API_KEY", "secret")
         schema = {"type": "object", "properties": {"a": {"type": "string"}}}
-        sampling = Sampling(9, 0.5, 0.9, 2, 7, stop=("\n",), logprobs=True, top_logprobs=3, json_schema=schema)
+        sampling = Sampling(9, 0.5, 2, 7, logprobs=True, top_logprobs=3, json_schema=schema)
         engine(server).chat([chat], sampling)
         form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
-        options = {"max_tokens": 9, "temperature": 0.5, "top_p": 0.9, "n": 2, "seed": chat_seed(7, chat)}
-        more = {"stop": ["\n"], "logprobs": True, "top_logprobs": 3, "response_format": form}
+        options = {"max_tokens": 9, "temperature": 0.5, "n": 2, "seed": chat_seed(7, chat)}
+        more = {"logprobs": True, "top_logprobs": 3, "response_format": form}
         assert server.requests.pop() == base | options | more
         assert server.headers.pop()["authorization"] == "Bearer secret"
         engine(server).chat([chat], Sampling(choices=("q!", "no")))
@@ -203,13 +203,13 @@ def test_ignored_n_is_asked_one_by_one(caplog):
 
 
 def test_ignored_options_are_named_once(caplog):
-    with serving(lambda body: completion("well, no. END more")) as server:
+    with serving(lambda body: completion("well, no.")) as server:
         e = engine(server)
         first = e.chat(CHATS[:3], Sampling(logprobs=True, json_schema={"type": "object"}))
         assert first[0].samples[0].logprobs is None
-        second = e.chat(CHATS[:3], Sampling(choices=("yes", "no"), stop=("END",)))
-        assert {result.text for result in second} == {"well, no. "}
-    for name in ("logprobs", "json_schema", "choices", "stop"):
+        second = e.chat(CHATS[:3], Sampling(choices=("yes", "no")))
+        assert {result.text for result in second} == {"well, no."}
+    for name in ("logprobs", "json_schema", "choices"):
         assert caplog.text.count(f"ignores '{name}'") == 1
 
 
@@ -321,8 +321,6 @@ def test_streamed_answer_comes_in_pieces(monkeypatch):
         pieces.close()
         assert METER.requests == before + 1  # it was paid for
         assert METER._in_flight == 0
-        with pytest.raises(ValueError, match="expected no stop strings"):
-            next(one.stream(CHATS[0], Sampling(stop=("x",))))
     with (
         serving(lambda body: completion("whole")) as server,
         pytest.raises(EngineError, match="sent no text: expected a stream"),

@@ -14,7 +14,6 @@ from engines.types import canonical, chat_seed, check_chats
     ({"temperature": -0.1}, "temperature must be a number from 0 to 2, got -0.1"),
     ({"temperature": float("nan")}, "temperature"),
     ({"temperature": "0"}, "temperature"),
-    ({"top_p": 0}, "top_p must be a number above 0"),
     ({"logprobs": True, "top_logprobs": 21}, "top_logprobs must be"),
     ({"logprobs": True, "top_logprobs": True}, "top_logprobs must be"),
     ({"top_logprobs": 1}, "set logprobs, too"),
@@ -22,7 +21,7 @@ from engines.types import canonical, chat_seed, check_chats
     ({"n": 0, "temperature": 1}, "n must be"),
     ({"seed": -1}, "seed"),
     ({"seed": 2**31}, "seed"),
-    ({"stop": "end"}, "stop must be a list"),
+    ({"choices": "end"}, "choices must be a list"),
     ({"choices": [1]}, "choices"),
     ({"choices": ["a"], "json_schema": {}}, "not both"),
 ])  # fmt: skip
