@@ -15,7 +15,6 @@ from types import SimpleNamespace
 import pytest
 
 from annotators.records import Annotation, SentenceAnnotation
-from benchmarks.common import command
 from tests.helpers.jsonl import read_rows
 from tests.helpers.tiny_chat import build_tiny_chat
 
@@ -69,7 +68,7 @@ def test_every_program_has_help_and_takes_the_commands_of_pages():
 def test_a_command_that_fails_ends_the_program(monkeypatch, code, end):
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=code))
     with pytest.raises(SystemExit) as ended:
-        command("a.b", "c d")
+        runpy.run_module("benchmarks.common")["command"]("a.b", "c d")
     assert ended.value.code == end
 
 
