@@ -197,7 +197,7 @@ def test_proof_runs_and_refuses(proof, tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit) as ended:
         proof["run_arm"](tmp_path, "base", 0, [])
     assert ended.value.code == 2
-    assert commands[1][-1] == str(tmp_path / "grpo-repaired-reward-0")  # which asks the base first
+    assert commands[1][-1] == str(tmp_path / "grpo-sentences-0")  # which asks the base first
 
     def main(*asked):
         monkeypatch.setattr(sys, "argv", ["proof", "--work", str(tmp_path), "--held-out", "1", *asked])

@@ -124,7 +124,7 @@ def quiet() -> None:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     warnings.filterwarnings("ignore", ".*_checkpointing.* is deprecated", FutureWarning)  # TRL's own use of it
-    # An answer cut off in its first sentence has no score, which is logged as unscored_share. TRL prints all of its row.
+    # An answer cut off in its first sentence has no score (logged as unscored_share), and TRL prints its whole row.
     told = logging.getLogger("trl.trainer.grpo_trainer")
     told.addFilter(lambda record: "All reward functions returned None" not in record.getMessage())
 
