@@ -243,8 +243,8 @@ def test_readme_figures_of_the_proof_are_its_rows() -> None:
     more = f"{rows['Mask-DPO, copying alike − base: copied']['value']:.2f}"
     assert (
         f"of {n} factual sentences of likeliest answers {base} are hallucinated, of {i} after Mask-DPO of pairs that "
-        f"copy alike {alike} (copied: +{more}). From {untrained}, of {k} after GRPO with credit by sentence {sentences}, "
-        f"of {m} with one number {scalar} (two seeds; they say more)."
+        f"copy alike {alike} (copied: +{more}). From {untrained}, of {k} after GRPO with credit by sentence "
+        f"{sentences}, of {m} with one number {scalar} (two seeds; they say more)."
     ) in readme
     assert all(rows[f"{arm} − base: sentences"]["interval"][0] > 0 for arm in arms[3:])
 
