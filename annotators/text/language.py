@@ -1,7 +1,8 @@
 """Which language a text is in, as far as an annotator must know: English, Chinese, another one, or none.
 
-The script decides first, then, for Latin letters, the share of English function words and, where these are few,
-py3langid. Short Latin texts and names count as English, since no method can tell.
+The script decides first, but that of names in brackets or quotes, then, for Latin letters, the share of English
+function words and, where these are few, py3langid. Short Latin texts and names count as English, since no method can
+tell.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f
 _KANA = re.compile("[\u3041-\u3096\u30a1-\u30fa\u31f0-\u31ff\uff66-\uff9d]")
 _LATIN = re.compile("[A-Za-z\u00c0-\u024f\u1e00-\u1eff]")
 _SYMBOL = re.compile("[\u0391-\u03c9]")  # a Greek letter alone, as in formulas, is of no language
+# What names or glosses something, "Kyoto (京都)", says nothing of the language around it.
+_ASIDE = re.compile(
+    r"[(（\[【《〈][^()（）\[\]【】《》〈〉\n]{1,40}[)）\]】》〉]|[“\"「『‘][^“”\"「」『』‘’\n]{1,12}[”\"」』’]"
+)
 _HEAD = 4000
 MIN_WORDS = 4  # Latin texts of fewer words than this are taken for English
 MARGIN = 12.0  # nats by which another language must beat English, per text
@@ -36,8 +41,11 @@ def language_of(text: str) -> str:
 
 @lru_cache(maxsize=4096)  # which keeps the texts
 def _language_of(text: str) -> str:
-    letters = "".join(word for word in _LETTERS.findall(text) if not _SYMBOL.fullmatch(word))
-    if not letters:
+    for told in (_ASIDE.sub(" ", text), text):
+        letters = "".join(word for word in _LETTERS.findall(told) if not _SYMBOL.fullmatch(word))
+        if letters:
+            break
+    else:
         return "none"
     han, kana, latin = (len(p.findall(letters)) for p in (_HAN, _KANA, _LATIN))
     if kana and kana * 10 > han:
