@@ -201,8 +201,13 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> Record:
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise _BadValue(Problem("", shown(text)[1:-1], "finite numbers"))
+        raise _BadValue(Problem("", shown(text)[1:-1], "finite numbers, below 1.8e308"))
     return number
+
+
+def _whole(text: str) -> int:
+    _finite(text)
+    return int(text)
 
 
 def _too_deep(record: Record) -> bool:
@@ -231,12 +236,14 @@ def parse_line(raw: bytes, check: Check) -> tuple[Record | None, tuple[Problem, 
         near = raw[max(0, error.start - 10) : error.start + 20].decode("utf-8", "replace")
         return bad(near, f"UTF-8 (byte {error.start + 1} of the line is not)")
     try:
-        record = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_finite, parse_float=_finite)
+        record = json.loads(
+            text, object_pairs_hook=_unique_keys, parse_constant=_finite, parse_float=_finite, parse_int=_whole
+        )
     except _BadValue as error:
         return None, (error.problem,)
     except json.JSONDecodeError as error:
         return bad(text[max(0, error.pos - 20) :], f"one JSON object a line ({error.msg}, column {error.colno})")
-    except (ValueError, RecursionError) as error:  # an integer of thousands of digits; a pile of brackets
+    except RecursionError as error:  # a pile of brackets
         return bad(text, f"one JSON object a line ({error})")
     if not isinstance(record, dict):
         return bad(text, "a JSON object")

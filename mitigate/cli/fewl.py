@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, fields, replace
@@ -53,7 +52,9 @@ from mitigate.io import (
     check_record,
     check_texts,
     counted,
+    files,
     make_parent,
+    parse_line,
     read_whole,
     say,
     shown,
@@ -361,14 +362,16 @@ def run_rank(args: argparse.Namespace) -> int:
 def _truth(name: str | None) -> tuple[dict[str, float] | None, bool]:
     if name is None or name == "labels":
         return None, name == "labels"
-    with usage(f"--truth: cannot read {name} as JSON: ", (OSError, ValueError)):
-        value = json.loads(Path(name).read_text(encoding="utf-8"))
-    good = isinstance(value, dict) and all(
-        isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in value.values()
-    )
-    if not good:
-        raise UsageError(f'--truth: expected a JSON object {{"model": number}} in {name}, got {value!r:.80}')
+    with files(UsageError, f"--truth: cannot read {name}"):
+        value, problems = parse_line(Path(name).read_bytes(), _check_truth)
+    if value is None:
+        raise UsageError(f'--truth: {name}, as {{"model": number}}: {problems[0]}')
     return {model: float(v) for model, v in value.items()}, False
+
+
+def _check_truth(value: Record) -> list[Problem]:
+    wrong = [name for name, v in value.items() if isinstance(v, bool) or not isinstance(v, int | float)]
+    return [Problem.of(value, name, "a number") for name in wrong]
 
 
 def _print_ranking(ranking: Ranking) -> None:

@@ -64,6 +64,16 @@ def test_score_rank_pick(tmp_path, capsys):
     assert fewl("rank", "--input", scored, "--truth", truth, "--png", tmp_path / "r.png", "--json") == 0
     assert json.loads(capsys.readouterr().out)["kendall"]["tau"] == 1.0
     assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
+    for wrong, told in (
+        ('{"x": 1' + "0" * 400 + "}", "expected finite numbers, below 1.8e308, got 1000"),
+        ('{"x": "0.9"}', 'truth.json, as {"model": number}: x: expected a number, got "0.9"'),
+        ("[]", "expected a JSON object, got"),
+    ):
+        truth.write_text(wrong)
+        assert fewl("rank", "--input", scored, "--truth", truth) == 2
+        assert told in capsys.readouterr().err
+    assert fewl("rank", "--input", scored, "--truth", tmp_path / "none") == 2
+    assert "none: No such file" in capsys.readouterr().err
     assert fewl("rank", "--input", scored, "--truth", "labels") == 0
     assert "Kendall" in capsys.readouterr().out
     assert fewl("pick", "--input", scored, "--output", picked) == 0
