@@ -386,10 +386,10 @@ def write_json(path: Path, value: Record) -> None:
 def read_rows(path: Path) -> Iterator[Record]:
     """The objects of a JSON Lines file of this toolkit, one at a time, none where it is not there.
 
-    A half-written last line is left out.
+    A half-written last line is left out. Raises UsageError: the file cannot be read.
     """
     if path.is_file():
-        with path.open("rb") as file:
+        with files(UsageError, f"cannot read {path}"), path.open("rb") as file:
             yield from (json.loads(line) for line in file if line.endswith(b"\n"))
 
 

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mitigate.io import OutputError
+from mitigate.io import OutputError, UsageError, read_rows
 from mitigate.report import html
 from mitigate.report.totals import KINDS, Totals
 from tests.helpers.report_cases import ANSWER, REFERENCE, Page, annotated, record_of, sentence
@@ -162,6 +163,8 @@ def test_failed_page_leaves_the_old_one(tmp_path: Path) -> None:
 
     with pytest.raises(OutputError, match=r"cannot write .*page\.html: disk gone"):
         html.write_page(path, broken, Totals())
+    with pytest.raises(UsageError, match=r"^cannot read /proc/self/mem: "):  # a file whose first byte can't be read
+        html.write_page(path, partial(read_rows, Path("/proc/self/mem")), Totals())
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["page.html"]
 
