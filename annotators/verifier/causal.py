@@ -23,6 +23,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -199,14 +200,17 @@ def _is_classifier(folder: Path) -> bool:
     )
 
 
-def folder_of(name: str, expected: str, holds: Callable[[Path], bool]) -> Path:
-    """The folder of a path or a hub id, which brings no code; OSError says what was ``expected`` and is not there."""
+def folder_of(name: str, expected: str, holds: Callable[[Path], bool], known: Iterable[str] = ()) -> Path:
+    """The folder of a path or a hub id, which brings no code; OSError says what was ``expected`` and is not there, and
+    which ``known`` name may be meant.
+    """
     from huggingface_hub import snapshot_download
 
     folder = Path(name).expanduser()
     if not folder.exists():
         if not HUB_ID.fullmatch(name):
-            raise OSError(f"annotator {name!r}: expected {expected} (OWNER/NAME); there is no such folder")
+            near = "".join(f"; did you mean {one}?" for one in get_close_matches(name, known, n=1))
+            raise OSError(f"annotator {name!r}: expected {expected} (OWNER/NAME); there is no such folder{near}")
         try:
             folder = Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.model", "*.txt"]))
         except Exception as error:
