@@ -146,9 +146,9 @@ def ask(
     ``temperature`` and ``max_new_tokens``. EngineError where no row has an answer; some without are counted on stderr.
     """
     errors: list[str] = []
-    name, kinds = f"{options.evaluation.engine}:{model}", {}
-    if options.template_arguments:  # as it is trained: a model that may think does so, or doesn't
-        kinds["chat_template_kwargs"] = options.template_arguments
+    # As it is trained: a model that may think does so, or doesn't.
+    kinds: Any = {"chat_template_kwargs": options.template_arguments} if options.template_arguments else {}
+    name = f"{options.evaluation.engine}:{model}"
     with closing(load_engine(name, dtype=options.dtype, **kinds)) as engine, progress("answers", len(rows)) as tell:
         for start in range(0, len(rows), chunk):
             asked = rows[start : start + chunk]
