@@ -39,6 +39,11 @@ class Sampling(Section):
         le=1,
         description="largest difference in copying; then the least copied best and the most copied worst make a pair",
     )
+    abstention: str | None = Field(
+        default=None,
+        pattern=r"\S",
+        description="chosen where answerable is false, since a model that never abstains samples none; null: none is",
+    )
     chat_template_kwargs: dict[str, Any] = Field(
         default={}, description="as enable_thinking: false, also for training and the answers before and after"
     )
@@ -103,7 +108,8 @@ def prepare(options: Options, questions: Questions, folder: RunFolder) -> None:
     seed = options.seed + 1
     for records in runner.ask(options.model, rows[first:], options, how, n=how.per_question, seed=seed, chunk=CHUNK):
         folder.append(SAMPLED, (one.to_dict() for one in judge.annotate_batch(records)))
-    pairs = build_pairs(folder.rows(SAMPLED), min_gap=how.min_gap, copy_gap=how.copy_gap)
+    sampled, gap = folder.rows(SAMPLED), how.copy_gap
+    pairs = build_pairs(sampled, min_gap=how.min_gap, copy_gap=gap, abstention=how.abstention)
     if not pairs:
         bound = "" if how.copy_gap is None else f", of which the better one copies at most {how.copy_gap} more"
         raise UsageError(
