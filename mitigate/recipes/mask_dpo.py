@@ -100,7 +100,10 @@ def prepare(options: Options, questions: Questions, folder: RunFolder) -> None:
     if options.pairs is not None:
         folder.write_rows(PAIRS, _apart(_read_pairs(options.pairs), questions.evaluation.get(HELD_OUT, [])))
         return
-    how, judge = options.sampling, options.load_annotator(options.reward.annotator)
+    how = options.sampling
+    if how.abstention and all(row.get("answerable", True) for row in questions.train):
+        raise UsageError("sampling.abstention: expected questions with answerable: false in the data, found none")
+    judge = options.load_annotator(options.reward.annotator)
     done = folder.rows(SAMPLED)
     first = done[-1]["place"] if done else 0  # of which only a part may have been written
     folder.write_rows(SAMPLED, [row for row in done if row["place"] < first])
