@@ -520,7 +520,7 @@ def _cuts(text: str) -> list[int]:
 
 
 def _fences(text: str) -> dict[int, int]:
-    """Start → end of each block between ``` or ~~~ lines; one that never closes runs to the end, as in Markdown."""
+    """Start → end of each closed block between ``` or ~~~ lines."""
     blocks: dict[int, int] = {}
     opener: re.Match[str] | None = None
     for line in _FENCE.finditer(text):
@@ -529,8 +529,6 @@ def _fences(text: str) -> dict[int, int]:
         elif line[1] == opener[1]:
             blocks[opener.start(1)] = line.end()
             opener = None
-    if opener is not None:
-        blocks[opener.start(1)] = len(text)
     return blocks
 
 
