@@ -220,7 +220,7 @@ def results(found: dict[str, list[list[Row]]], labels: Sequence[Row]) -> list[Ro
 
     def table(seeds: list[list[Row]], name: str) -> Any:
         read = [[np.nan if r.get(name) is None else r[name] for r in rows] for rows in seeds]
-        return np.mean([rows for rows in read if not np.isnan(rows).all()], axis=0)  # KL: where weights are kept
+        return np.mean([rows for rows in read if not np.isnan(rows).all()] or read, axis=0)  # KL: with weights
 
     shown = []
     for arm, seeds in found.items():

@@ -20,8 +20,8 @@ Chat = Sequence[Mapping[str, str]]
 TAGS = (("<think>", "</think>"), ("<thinking>", "</thinking>"), ("analysis", "assistantfinal"))
 """Tags of thinking; the last are what is left of channels without their special tokens."""
 THINKING = re.compile(
-    r"analysis.*?assistantfinal"
-    r"|(?:(?:(?!<think(?:ing)?>).)*?</think(?:ing)?>)?(?:\s*<(think(?:ing)?)>.*?(?:</\1>|\Z))*", re.S | re.I,
+    r"(?-i:\s*analysis(?=\S).*?assistantfinal)"
+    r"|(?:(?:(?!<think(?:ing)?>).)*?</think(?:ing)?>)?(?:\s*<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z))*", re.S | re.I,
 )  # fmt: skip
 """What a model thinks before it speaks, at the start of a text: what stands before the last channel, or blocks, the
 first of which a prompt may have opened and the last of which may never end."""

@@ -206,7 +206,8 @@ def _finite(text: str) -> float:
 
 
 def _whole(text: str) -> int:
-    _finite(text)
+    if len(text) > 308:
+        _finite(text)
     return int(text)
 
 

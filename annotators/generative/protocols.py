@@ -136,7 +136,7 @@ def options_of(given: Mapping[str, Any]) -> Options:
     """Options of these values and, where they have a "preset", of the values of that; ValueError as for ``Options``."""
     values = dict(given)
     known = [*(field.name for field in fields(Options)), "preset"]
-    for name in values.keys() - {*known}:
+    for name in (name for name in values if name not in known):
         near = get_close_matches(name, known, n=1)
         raise ValueError(f"{name}: expected one of {', '.join(known)}" + "".join(f"; did you mean {n}?" for n in near))
     if (preset := values.pop("preset", None)) is None:

@@ -441,7 +441,9 @@ _BRACKETS = {"‹": "<", "›": ">"}
 ALIKE = 0.8  # share of common content words from which on two texts claim the same, or the opposite
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _HAN = re.compile("[\u3400-\u9fff]+")
-_NOT = re.compile("(?!不[断仅但过久]|非(?:洲|常(?![任规]))|无锡|未来|没收)[不没未无非]|(?<![是能可])否")
+_NOT = re.compile(
+    "(?!不[断仅但久]|(?<!通)不过|非洲|(?<![并绝])非常(?![任规])|无锡|未来(?!过)|没收(?!到))[不没未无非]|(?<![是能可])否"
+)
 
 Run = tuple[int, int]
 

@@ -22,7 +22,7 @@ _LATIN = re.compile("[A-Za-z\u00c0-\u024f\u1e00-\u1eff]")
 _SYMBOL = re.compile("[\u0391-\u03c9]")  # a Greek letter alone, as in formulas, is of no language
 # What names or glosses something, "Kyoto (京都)", says nothing of the language around it.
 _ASIDE = re.compile(
-    r"[(（\[【《〈][^()（）\[\]【】《》〈〉\n]{1,40}[)）\]】》〉]|[“\"「『‘][^“”\"「」『』‘’\n]{1,12}[”\"」』’]"
+    r"[(（\[【《〈][^()（）\[\]【】《》〈〉\n]{1,40}[)）\]】》〉]|[“「『‘][^“”「」『』‘’\n]{1,12}[”」』’]"
 )
 _HEAD = 4000
 MIN_WORDS = 4  # Latin texts of fewer words than this are taken for English
@@ -41,11 +41,13 @@ def language_of(text: str) -> str:
 
 @lru_cache(maxsize=4096)  # which keeps the texts
 def _language_of(text: str) -> str:
-    for told in (_ASIDE.sub(" ", text), text):
-        letters = "".join(word for word in _LETTERS.findall(told) if not _SYMBOL.fullmatch(word))
-        if letters:
-            break
-    else:
+    whole, letters = (
+        "".join(word for word in _LETTERS.findall(told) if not _SYMBOL.fullmatch(word))
+        for told in (text, _ASIDE.sub(" ", text))
+    )
+    if _weight(whole) > 3 * _weight(letters):  # what stands aside is most of it
+        letters = whole
+    if not letters:
         return "none"
     han, kana, latin = (len(p.findall(letters)) for p in (_HAN, _KANA, _LATIN))
     if kana and kana * 10 > han:
@@ -58,6 +60,10 @@ def _language_of(text: str) -> str:
             name, "other"
         )
     return _latin_language(text)
+
+
+def _weight(letters: str) -> int:
+    return len(letters) + 2 * len(_HAN.findall(letters))
 
 
 def _latin_language(text: str) -> str:

@@ -33,12 +33,7 @@ _PIECE = re.compile(
     re.DOTALL,
 )
 _INLINE = re.compile(rf"</?(?:{_INLINE_TAGS})\b", re.IGNORECASE)
-# A tag that prose speaks of: in quotes, or after a word where nothing closes it and it is not one that may stay open.
-_NAMED = re.compile(
-    rf"(?<=[`\"'“‘])</?(?i:{_TAGS})>(?=[`\"'”’])"
-    rf"|(?<=\w )<(?i:(?!(?:br|d[dt]|hr|img|li|p|t[dhr]|tbody|tfoot|thead|wbr)>)({_TAGS}))>(?=[ .,;:!?)])"
-)
-_CLOSED = re.compile(r"</(\w{1,10})\s{0,9}>")
+_NAMED = re.compile(rf"(?<=[`\"'“‘])</?(?i:{_TAGS})>(?=[`\"'”’])")  # a tag that prose speaks of stands in quotes
 _MIXED = re.compile(r"[^\W\d_]+")
 _LOOKS_LATIN = str.maketrans(
     "\u0430\u0435\u043e\u0440\u0441\u0445\u0443\u0456\u0458\u0455\u04bb\u0501\u0432\u043a\u043c\u043d\u0442"
@@ -54,16 +49,15 @@ def clean(text: str) -> tuple[str, list[int]]:
     """The text without control, format and invisible characters and tags, compatibility forms folded (NFKC), and for
     each of its characters the offset in ``text`` that it came from.
 
-    Inline tags vanish, others become a space, but not where prose speaks of one ("use <b> for bold"); entities are
-    read; combining marks are composed or dropped; superscripts get a "^" and fractions a space, so that they do not
-    join a number; look-alike letters in a word with Latin ones become Latin.
+    Inline tags vanish, others become a space, but not in quotes (use "<b>" for bold); entities are read; combining
+    marks are composed or dropped; superscripts get a "^" and fractions a space, so that they do not join a number;
+    look-alike letters in a word with Latin ones become Latin.
     """
     if text.isascii() and text.isprintable() and not {"<", "&", "`"} & set(text):
         return text, list(range(len(text)))
     kept: list[str] = []
     origin: list[int] = []
-    closed = {name.lower() for name in _CLOSED.findall(text)}
-    named = {match.start() for match in _NAMED.finditer(text) if (match[1] or "").lower() not in closed}
+    named = {match.start() for match in _NAMED.finditer(text)}
     for match in _PIECE.finditer(text):
         folded = match.group() if match.start() in named else _fold(match.group())
         kept.append(folded)

@@ -201,8 +201,9 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
 
     tokenizer: Any = AutoTokenizer.from_pretrained(locate(options.model), trust_remote_code=False)
     args, loss = arguments(options, folder.path), options.trainer.loss
+    collator = None if loss == "plain" else MaskDPOCollator(tokenizer, args, loss)
     pairs = folder.rows(PAIRS)
-    if loss != "plain":
+    if collator is not None:
         # Sentences are found by the characters of tokens: some tokenizers write e + accent as one sign.
         every = len(pairs)
         pairs = [pair for pair in pairs if all(kept_as_written(tokenizer, pair[side]) for side in SIDES)]
@@ -215,6 +216,6 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
     trainer = DPOTrainer(
         **starting_point(options.model, options.lora, args), processing_class=tokenizer,
         train_dataset=Dataset.from_list(pairs),
-        data_collator=None if loss == "plain" else MaskDPOCollator(tokenizer, args, loss),
+        data_collator=collator,
     )  # fmt: skip
     fit_and_save(trainer, folder)

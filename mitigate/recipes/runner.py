@@ -13,6 +13,7 @@ first of them writes checkpoints, metrics and the model.
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -116,7 +117,6 @@ def show(folder: RunFolder) -> None:
 
 def quiet() -> None:
     """Turn libraries' own progress bars and notices off; errors stay."""
-    import logging
     import warnings
 
     import transformers
@@ -124,9 +124,12 @@ def quiet() -> None:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     warnings.filterwarnings("ignore", ".*_checkpointing.* is deprecated", FutureWarning)  # TRL's own use of it
-    # An answer cut off in its first sentence has no score (logged as unscored_share), and TRL prints its whole row.
-    told = logging.getLogger("trl.trainer.grpo_trainer")
-    told.addFilter(lambda record: "All reward functions returned None" not in record.getMessage())
+    logging.getLogger("trl.trainer.grpo_trainer").addFilter(_no_rows)
+
+
+def _no_rows(record: logging.LogRecord) -> bool:
+    """An answer cut off in its first sentence has no score (logged as unscored_share): TRL would print the row."""
+    return "All reward functions returned None" not in record.getMessage()
 
 
 def main(path: Path) -> None:

@@ -28,6 +28,8 @@ from annotators.text.language import language_of, language_of_row, stated
     ("Sure!", "en"),
     ("1048", "none"),
     ("π ≈ 3.14", "none"),
+    ("NASA（美国国家航空航天局）。", "zh"),
+    ("OK (悉尼海港大桥于1932年3月19日通车，有八条车道) (桥由两家公司建造，长一千米)", "zh"),
     ("", "none"),
 ])  # fmt: skip
 def test_language(text: str, language: str) -> None:
