@@ -240,11 +240,13 @@ def test_readme_figures_of_the_proof_are_its_rows() -> None:
     (n, base), (i, alike), (_, untrained), (k, sentences), (m, scalar) = (
         (rows[f"{arm}: {by}"]["n"], with_interval(rows[f"{arm}: {by}"], ".1f", " %")) for arm in arms
     )
+    each = [f"{rows[f'{arm}: hallucinated an answer by blind labels']['value']:.2f}" for arm in arms[2:]]
     more = f"{rows['Mask-DPO, copying alike − base: copied']['value']:.2f}"
     assert (
         f"of {n} factual sentences of likeliest answers {base} are hallucinated, of {i} after Mask-DPO of pairs that "
         f"copy alike {alike} (copied: +{more}). From {untrained}, of {k} after GRPO with credit by sentence "
-        f"{sentences}, of {m} with one number {scalar} (two seeds; they say more)."
+        f"{sentences}, of {m} with one number {scalar} (two seeds; longer answers: {each[0]}, then {each[1]} and "
+        f"{each[2]} false sentences each)."
     ) in readme
     assert all(rows[f"{arm} − base: sentences"]["interval"][0] > 0 for arm in arms[3:])
 
