@@ -33,8 +33,6 @@ def add_parser(subparsers: Subparsers) -> None:
         "one's supported sentences are copied by at most X more than the other's hallucinated ones, from -1 to 1."
     )
     parser.number("--copy-gap", text, "a number from -1 to 1", lambda gap: -1 <= gap <= 1, "X")
-    text = 'Where a record\'s `answerable` is false, this is the best answer: "The text does not tell.", for example.'
-    parser.add_argument("--abstention", metavar="TEXT", help=text)
     parser.set_defaults(run=run)
 
 
@@ -56,7 +54,7 @@ def check_annotated(record: Record) -> list[Problem]:
 def run(args: argparse.Namespace) -> int:
     check_files(args)
     samples, rejected = read_whole(args.input, check_annotated, args.output)
-    pairs = build_pairs(samples, min_gap=args.min_gap, copy_gap=args.copy_gap, abstention=args.abstention)
+    pairs = build_pairs(samples, min_gap=args.min_gap, copy_gap=args.copy_gap)
     write_lines(args.output, pairs)
     n = len({(sample["question"], sample["reference"]) for sample in samples})
     if args.json:

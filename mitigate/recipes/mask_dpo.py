@@ -39,11 +39,6 @@ class Sampling(Section):
         le=1,
         description="largest difference in copying; then the least copied best and the most copied worst make a pair",
     )
-    abstention: str | None = Field(
-        default=None,
-        pattern=r"\S",
-        description="chosen where answerable is false, since a model that never abstains samples none; null: none is",
-    )
     chat_template_kwargs: dict[str, Any] = Field(
         default={}, description="as enable_thinking: false, also for training and the answers before and after"
     )
@@ -100,10 +95,7 @@ def prepare(options: Options, questions: Questions, folder: RunFolder) -> None:
     if options.pairs is not None:
         folder.write_rows(PAIRS, _apart(_read_pairs(options.pairs), questions.evaluation.get(HELD_OUT, [])))
         return
-    how = options.sampling
-    if how.abstention and all(row.get("answerable", True) for row in questions.train):
-        raise UsageError("sampling.abstention: expected questions with answerable: false in the data, found none")
-    judge = options.load_annotator(options.reward.annotator)
+    how, judge = options.sampling, options.load_annotator(options.reward.annotator)
     done = folder.rows(SAMPLED)
     first = done[-1]["place"] if done else 0  # of which only a part may have been written
     folder.write_rows(SAMPLED, [row for row in done if row["place"] < first])
@@ -111,8 +103,7 @@ def prepare(options: Options, questions: Questions, folder: RunFolder) -> None:
     seed = options.seed + 1
     for records in runner.ask(options.model, rows[first:], options, how, n=how.per_question, seed=seed, chunk=CHUNK):
         folder.append(SAMPLED, (one.to_dict() for one in judge.annotate_batch(records)))
-    sampled, gap = folder.rows(SAMPLED), how.copy_gap
-    pairs = build_pairs(sampled, min_gap=how.min_gap, copy_gap=gap, abstention=how.abstention)
+    pairs = build_pairs(folder.rows(SAMPLED), min_gap=how.min_gap, copy_gap=how.copy_gap)
     if not pairs:
         bound = "" if how.copy_gap is None else f", of which the better one copies at most {how.copy_gap} more"
         raise UsageError(

@@ -75,22 +75,12 @@ def best_against_worst(
 
 
 def build_pairs(
-    samples: Iterable[Mapping[str, Any]], *, min_gap: float = 0.0, copy_gap: float | None = None,
-    abstention: str | None = None,
-) -> list[dict[str, Any]]:  # fmt: skip
-    """One pair for each (question, reference) whose samples differ, in order of first appearance.
-
-    Of a question that its reference does not answer (``answerable`` is false) ``abstention`` is the best answer, where
-    it is given: a model that never abstains samples none to learn from.
-    """
+    samples: Iterable[Mapping[str, Any]], *, min_gap: float = 0.0, copy_gap: float | None = None
+) -> list[dict[str, Any]]:
+    """One pair for each (question, reference) whose samples differ, in order of first appearance."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for sample in samples:
         groups.setdefault((sample["question"], sample["reference"]), []).append(sample)
-    for key, group in groups.items():
-        if abstention is not None and group[0].get("answerable") is False:
-            told = [{"start": 0, "end": len(abstention), "label": "supported"}]  # it is true
-            wrong = [s for s in group if hallucination_rate([one["label"] for one in s["sentences"]])]
-            groups[key] = [{**group[0], "answer": abstention, "sentences": told}, *wrong]
     pairs = (best_against_worst(group, min_gap=min_gap, copy_gap=copy_gap) for group in groups.values())
     return [pair for pair in pairs if pair is not None]
 

@@ -527,13 +527,6 @@ def test_rewards_know_whether_the_prompt_opens_thinking(work, template, found):
     assert rlhf.rewards(options, tokenizer)[0]._read.thinking_opened is (found and "fast" not in template)
 
 
-def test_abstention_needs_questions_that_nothing_answers(work):
-    options = load(recipe(work, DPO), "sampling.abstention=No.")
-    (work / "abstaining").mkdir()
-    with pytest.raises(UsageError, match="expected questions with answerable: false in the data, found none"):
-        mask_dpo.prepare(options, read_questions(options, None), RunFolder(work / "abstaining"))
-
-
 def test_dpo_pairs_keep_their_text_and_have_the_template_of_the_samples(work, monkeypatch, capsys):
     from tokenizers.normalizers import NFC
     from transformers import AutoTokenizer

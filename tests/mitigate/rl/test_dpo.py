@@ -85,17 +85,6 @@ def test_ties_singles_gaps_and_groups():
     assert [pair["rejected_rate"] for pair in build_pairs(rows, min_gap=0.75)] == [1.0]
 
 
-def test_abstention_is_best_where_nothing_answers():
-    """Not where the reference answers, nor against samples that state nothing false."""
-    asked = ("told", True, "s"), ("told", True, "c"), ("no", False, "s"), ("no", False, "sc"), ("vague", False, "n")
-    rows = [{**sample(labels, question), "answerable": said} for question, said, labels in asked]
-    pairs = build_pairs(rows, abstention="Not told.")
-    assert [pair["chosen"][0]["content"] for pair in pairs] == [rows[0]["answer"], "Not told."]
-    assert pairs[1]["chosen_sentences"] == [{"start": 0, "end": 9, "label": "supported"}]
-    assert pairs[1]["rejected"][0]["content"] == rows[3]["answer"]
-    assert build_pairs(rows)[1]["chosen"][0]["content"] == rows[2]["answer"]
-
-
 def test_pairs_that_differ_in_truth_alone():
     """Density is 1 for the reference's own sentence and 0 for one without any of its words."""
     reference = "The stone bridge over the quiet river was built in 1804."
