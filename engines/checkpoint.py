@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import Any
 from engines import packaged
 from engines.types import TAGS, Chat, canonical
 
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 WEIGHTS = frozenset({".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".msgpack", ".h5"})
 SETTINGS = ("modules.json", "config.json", "sentence_bert_config.json", "tokenizer.json", "tokenizer_config.json")
 VOCABULARY = (

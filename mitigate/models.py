@@ -27,6 +27,7 @@ from annotators.text.sentences import split_sentences
 from annotators.text.words import is_chinese
 from engines import load_engine, packaged, parse_engine
 from engines.cache import CachedEngine, kept_vectors
+from engines.checkpoint import HUB_ID
 from engines.types import Engine, EngineError, OnResult, canonical
 from fewl.expertise import PAIRS, TOKENS, Pairs, generate_pairs, prompted_expertise, reference_answers
 from fewl.expertise import report as pairs_report
@@ -52,7 +53,6 @@ ModelName = Annotated[str, Field(min_length=1), AfterValidator(lambda text: pack
 """An option of a recipe: a folder, a hub id or packaged:NAME."""
 SimilarityName = Annotated[str, AfterValidator(lambda name: (check_similarity(name), name)[1])]
 """An option of a recipe: the name of a similarity."""
-HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 OLD_ID = re.compile(r"[\w.-]+")  # models of the hub's first years have no owner, as nli:roberta-large-mnli
 TFIDF = "character TF-IDF"
 EVERY = 10.0  # seconds between two lines about one engine

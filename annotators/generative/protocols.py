@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
@@ -136,9 +135,8 @@ def options_of(given: Mapping[str, Any]) -> Options:
     """Options of these values and, where they have a "preset", of the values of that; ValueError as for ``Options``."""
     values = dict(given)
     known = [*(field.name for field in fields(Options)), "preset"]
-    for name in (name for name in values if name not in known):
-        near = get_close_matches(name, known, n=1)
-        raise ValueError(f"{name}: expected one of {', '.join(known)}" + "".join(f"; did you mean {n}?" for n in near))
+    if wrong := sorted({*values} - {*known}):
+        raise ValueError(f"{', '.join(wrong)}: expected one of {', '.join(known)}")
     if (preset := values.pop("preset", None)) is None:
         return Options(**values)
     if preset not in PRESETS:

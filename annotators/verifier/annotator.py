@@ -91,7 +91,7 @@ def stored(name: str) -> tuple[Path, Saved]:
     OSError where there is no annotator; ValueError where it is of another kind or was made by another version.
     """
     wanted = f"{', '.join(SHIPPED)}, or a folder or hub id with annotator.json"
-    folder = SHIPPED.get(name) or folder_of(name, wanted, lambda place: (place / "annotator.json").is_file(), SHIPPED)
+    folder = SHIPPED.get(name) or folder_of(name, wanted, lambda place: (place / "annotator.json").is_file())
     return folder, read_saved(folder / "annotator.json", Saved)
 
 

@@ -19,11 +19,9 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -36,7 +34,7 @@ from annotators.records import LABELS, Label, SentenceAnnotation, Status
 from annotators.retrieval import index_references, select
 from annotators.text.language import declared_or_found
 from annotators.verifier.data import TARGET, UNSUPPORTED
-from engines.checkpoint import locate
+from engines.checkpoint import HUB_ID, locate
 from engines.embedding import batches, placed, tokenize
 
 if TYPE_CHECKING:
@@ -44,7 +42,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 
-HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 MAX_TOKENS = 16_384  # tokens of a row: the paper's 16k
 BATCH_TOKENS = {"cpu": 4_096, "cuda": 65_536}  # padded tokens of a batch
 
@@ -200,17 +197,14 @@ def _is_classifier(folder: Path) -> bool:
     )
 
 
-def folder_of(name: str, expected: str, holds: Callable[[Path], bool], known: Iterable[str] = ()) -> Path:
-    """The folder of a path or a hub id, which brings no code; OSError says what was ``expected`` and is not there, and
-    which ``known`` name may be meant.
-    """
+def folder_of(name: str, expected: str, holds: Callable[[Path], bool]) -> Path:
+    """The folder of a path or a hub id, which brings no code; OSError says what was ``expected`` and is not there."""
     from huggingface_hub import snapshot_download
 
     folder = Path(name).expanduser()
     if not folder.exists():
         if not HUB_ID.fullmatch(name):
-            near = "".join(f"; did you mean {one}?" for one in get_close_matches(name, known, n=1))
-            raise OSError(f"annotator {name!r}: expected {expected} (OWNER/NAME); there is no such folder{near}")
+            raise OSError(f"annotator {name!r}: expected {expected} (OWNER/NAME); there is no such folder")
         try:
             folder = Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.model", "*.txt"]))
         except Exception as error:

@@ -16,9 +16,9 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from annotators import load_annotator
 from annotators.base import Annotator
-from engines.checkpoint import locate
+from engines.checkpoint import HUB_ID, locate
 from mitigate.io import UsageError, usage
-from mitigate.models import HUB_ID, ModelName, check_annotator, check_place
+from mitigate.models import ModelName, check_annotator, check_place
 from mitigate.recipes.config import Recipe, Section, nearest, recipes_folder
 from mitigate.rewards.config import Reward
 

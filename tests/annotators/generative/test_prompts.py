@@ -109,7 +109,7 @@ def test_presets_ask_as_the_checkpoints_were_asked(tmp_path: Path, monkeypatch: 
     assert main(["prompts", "import", "copy", "--output", "mine.yaml"]) == 0
     with pytest.raises(ValueError, match=r"preset anah-v2: its wording .* `mitigate prompts import`"):
         load_annotator("generative:openai:m@http://127.0.0.1:1/v1", preset="anah-v2")
-    with pytest.raises(ValueError, match=r"protcol: expected one of protocol, .*; did you mean protocol\?"):
+    with pytest.raises(ValueError, match="protcol: expected one of protocol, "):
         load_annotator("generative:openai:m@http://127.0.0.1:1/v1", protcol="tagged")
     reference = "The bridge opened in 1931. " * 500
     with annotating(lambda body: "<No Facts>") as server:
