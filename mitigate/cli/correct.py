@@ -51,7 +51,8 @@ CORRECTED = (
     "answer", *ADDED, "action", "original_answer", "original_sentences", "original_hallucination_rate", "changes",
     "correction_options", ERROR,
 )  # fmt: skip
-CHOSEN = ("answer", "model", "index", *ADDED, "rates", "statuses")
+BEST = "best_of"
+CHOSEN = ("answer", *ADDED, BEST)
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -65,9 +66,9 @@ def add_parser(subparsers: Subparsers) -> None:
     correct = add_command(subparsers, "correct", "Correct the hallucinated sentences of answers.", more)
     more = (
         'Records are {"question"?, "reference", "answers": [{"text", "model"?}, …]}. The lowest hallucination rate '
-        "wins (what could not be judged counts half), and of equals the answer with most supported sentences. The keys "
-        "model, index, rates and statuses of a record are written over. (By FEWL, without a reference document: "
-        "`mitigate fewl score` and `mitigate fewl pick`.)"
+        "wins (what could not be judged counts half), and of equals the answer with most supported sentences. `best_of` "
+        "of a result holds index and model of the answer, and rates and statuses of all. (By FEWL, without a reference "
+        "document: `mitigate fewl score` and `mitigate fewl pick`.)"
     )
     best = add_command(subparsers, "best-of", "Choose the least hallucinated of several answers.", more)
     for parser, run in ((correct, run_correct), (best, run_best_of)):
@@ -159,8 +160,7 @@ def _run(
 
 def statuses_of(row: Record, added: Sequence[str]) -> Counter[str]:
     """How often each status is among the sentences of an answer, or of all answers that one was chosen from."""
-    told = row.get("statuses") if "statuses" in added else None
-    return Counter([s["status"] for s in row["sentences"]] if told is None else told)
+    return Counter(row[BEST]["statuses"] if BEST in added else [s["status"] for s in row["sentences"]])
 
 
 def check_candidates(record: Record) -> list[Problem]:
@@ -174,9 +174,9 @@ def check_candidates(record: Record) -> list[Problem]:
 
 
 def choose(records: Sequence[Record], annotator: Annotator) -> list[Record]:
-    """The record of each best answer: answer, model, index, its sentences, and the rates and statuses of all.
+    """The annotated record of each best answer, with its index and model and the rates and statuses of all.
 
-    Where no answer could be judged, ``answer`` and ``index`` are None.
+    Where no answer could be judged, ``answer``, ``index`` and ``model`` are None.
     """
     from mitigate.inference.correct import best_of
 
@@ -188,12 +188,13 @@ def choose(records: Sequence[Record], annotator: Annotator) -> list[Record]:
         best = best_of(annotations)
         none = replace(annotations[0], record={**row, "answer": None}, sentences=())
         chosen = none if best is None else annotations[best]
-        model = None if best is None else row["answers"][best].get("model")
-        more = {
+        why = {
+            "index": best,
+            "model": None if best is None else row["answers"][best].get("model"),
             "rates": [a.hallucination_rate for a in annotations],
             "statuses": dict(Counter(s.status for a in annotations for s in a.sentences)),
         }
-        rows.append({**chosen.to_dict(), "model": model, "index": best, **more})
+        rows.append({**chosen.to_dict(), BEST: why})
     return rows
 
 
@@ -222,9 +223,9 @@ def summary_of_chosen(rows: Sequence[Record]) -> tuple[Record, str]:
     def mean(rates: list[float]) -> float | None:
         return sum(rates) / len(rates) if rates else None
 
-    every = mean([rate for row in rows for rate in row["rates"] if rate is not None])
+    every = mean([rate for row in rows for rate in row[BEST]["rates"] if rate is not None])
     best = mean([row["hallucination_rate"] for row in rows if row["hallucination_rate"] is not None])
-    none = sum(row["index"] is None for row in rows)
+    none = sum(row[BEST]["index"] is None for row in rows)
     text = (
         f"{counted(len(rows), 'question')}"
         + (f", {none} of them without an answer that could be judged" if none else "")

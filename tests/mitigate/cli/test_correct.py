@@ -115,13 +115,16 @@ def test_correct_with_an_engine_deletion_and_abstention(tmp_path, annotator):
 def test_best_of_chooses_and_says_why(tmp_path, annotator, capsys):
     several = [{"text": LOST, "model": "a"}, {"text": RIGHT, "model": "b"}]
     given = (REFERENCE, several), ("", several[1:]), (REFERENCE, []), (REFERENCE, ["text"])
-    rows = [{"question": "q", "reference": reference, "answers": texts} for reference, texts in given]
+    own = {"model": "mine", "index": 7, "rates": [], "statuses": "x", "best_of": "of an earlier run"}
+    rows = [{"question": "q", "reference": reference, "answers": texts, **own} for reference, texts in given]
     source, out = write_rows(tmp_path / "in.jsonl", rows), tmp_path / "best.jsonl"
     assert run("best-of", "--input", source, "--output", out) == 3
     first, second = read(out)
-    assert (first["answer"], first["model"], first["index"], first["rates"]) == (RIGHT, "b", 1, [1.0, 0.0])
-    assert first["answers"] == several
-    assert (second["answer"], second["index"], second["rates"]) == (None, None, [None])
+    found = {"index": 1, "model": "b", "rates": [1.0, 0.0], "statuses": {"checked": 2}}
+    assert (first["answer"], first["answers"], first["best_of"]) == (RIGHT, several, found)
+    assert (second["answer"], second["best_of"]["index"], second["best_of"]["rates"]) == (None, None, [None])
+    del own["best_of"]
+    assert own.items() <= first.items()  # a record's other keys stay
     assert "2 questions, 1 of them without an answer that could be judged" in capsys.readouterr().out
     assert run("best-of", "--input", source, "--output", out) == 3
     assert read(out) == [first, second]
@@ -138,5 +141,5 @@ def test_best_of_counts_failures_of_all_answers(tmp_path, annotator, capsys):
         assert run("best-of", "--input", source, "--output", tmp_path / "best.jsonl") == 1
         assert "67% of the sentences failed, more than --max-failed 0.1" in capsys.readouterr().err
     (row,) = read(tmp_path / "best.jsonl")
-    assert (row["index"], row["statuses"]) == (1, {"failed": 2, "checked": 1})
+    assert (row["best_of"]["index"], row["best_of"]["statuses"]) == (1, {"failed": 2, "checked": 1})
     assert run("correct", "--input", tmp_path / "best.jsonl", "--output", tmp_path / "c.jsonl") == 0  # its own only
