@@ -10,7 +10,6 @@ the annotator's work.
 
 from __future__ import annotations
 
-import argparse
 import io
 import sys
 from collections import Counter
@@ -25,16 +24,7 @@ from rich.console import Console
 
 from annotators.base import Annotator, engine_in
 from mitigate import scale
-from mitigate.cli.options import (
-    Subparsers,
-    add_command,
-    cache_of,
-    calibration_option,
-    exit_code,
-    generative_options,
-    print_json,
-    tell_cost,
-)
+from mitigate.cli.options import Args, Subparsers, add_command, print_json, tell_cost
 from mitigate.io import (
     ADDED,
     Check,
@@ -85,38 +75,35 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.set_defaults(run=run)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Args) -> int:
     for stream in (sys.stdout, sys.stderr):  # a terminal without Unicode shows escapes instead of failing
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     check_options(args)
-    settings = {**generative_options(args), **calibration_option(args, args.annotator)}
+    settings = {**args.generative_options(), **args.calibration_options(args.annotator)}
     return run_one(args, settings) if args.input is None else run_file(args, settings)
 
 
-def check_options(args: argparse.Namespace) -> None:
+def check_options(args: Args) -> None:
     """Refuse options that do not go together."""
-    if args.distributed and (args.input is None or args.output is None):
+    many = args.input is not None, args.output is not None
+    if args.distributed and not all(many):
         raise UsageError("--distributed works on a file of records: give --input and --output")
     given = [f"--{name}" for name in ("question", "reference", "answer", "language") if getattr(args, name) is not None]
-    if args.input is not None or args.output is not None:
-        if given:
-            raise UsageError(f"{', '.join(given)}: for one answer only; leave out --input and --output, or these")
-        if args.input is None or args.output is None:
-            raise UsageError("--input and --output go together; give both")
-    else:
-        missing = [name for name in ("--reference", "--answer") if name not in given]
-        if missing:
-            raise UsageError(
-                f"{' and '.join(missing)} missing: give --reference FILE and --answer FILE (or -) for one "
-                "answer, or --input FILE and --output FILE for many"
-            )
-        if args.overwrite:
-            raise UsageError("--overwrite: for --input and --output only; one answer has no output to continue")
+    if any(many) and given:
+        raise UsageError(f"{', '.join(given)}: for one answer only; leave out --input and --output, or these")
+    if any(many) and not all(many):
+        raise UsageError("--input and --output go together; give both")
+    if not any(many) and (missing := [name for name in ("--reference", "--answer") if name not in given]):
+        raise UsageError(
+            f"{' and '.join(missing)} missing: give --reference FILE and --answer FILE (or -) for one "
+            "answer, or --input FILE and --output FILE for many"
+        )
+    if not any(many) and args.overwrite:
+        raise UsageError("--overwrite: for --input and --output only; one answer has no output to continue")
     if args.html is not None:
-        outputs = [("--output", args.output), ("rejected lines", args.output and rejected_path(args.output))]
-        inputs = [("--input", args.input), ("--reference", args.reference), ("--answer", args.answer)]
-        for name, path in (*inputs, *outputs):
+        named = {f"--{name}": getattr(args, name) for name in ("input", "reference", "answer", "output")}
+        for name, path in (*named.items(), ("rejected lines", args.output and rejected_path(args.output))):
             if path is not None and Path(path).resolve() == args.html.resolve():
                 raise UsageError(f"--html: {args.html} is also the file of {name}; name another file")
         make_parent(args.html)
@@ -137,7 +124,7 @@ def read_text(path: str | Path, option: str) -> str:
         raise UsageError(f"{option}: {path} is not UTF-8 (byte {error.start + 1}); convert it first") from error
 
 
-def run_one(args: argparse.Namespace, settings: Mapping[str, Any]) -> int:
+def run_one(args: Args, settings: Mapping[str, Any]) -> int:
     reference = read_text(args.reference, "--reference")
     answer = read_text(args.answer, "--answer")
     if not answer.strip():
@@ -146,11 +133,10 @@ def run_one(args: argparse.Namespace, settings: Mapping[str, Any]) -> int:
     found = annotator.annotate(reference=reference, answer=answer, question=args.question, language=args.language)
     if args.json:
         print_json(found.to_dict())
-    return exit_code(report(args, lambda: [found.to_dict()], None).failed, args, 0)
+    return args.exit_code(report(args, lambda: [found.to_dict()], None).failed, 0)
 
 
-def run_file(args: argparse.Namespace, settings: Mapping[str, Any]) -> int:
-    """Annotate a file of records, continuing an earlier run; print totals and, if few, every record."""
+def run_file(args: Args, settings: Mapping[str, Any]) -> int:
     pool = scale.pool_of(args)
     problems: Counter[str] = Counter()  # what was wrong with an LLM's replies, by sentence
 
@@ -160,7 +146,7 @@ def run_file(args: argparse.Namespace, settings: Mapping[str, Any]) -> int:
     with continued(args, check_annotation_input, ADDED) as (job, fingerprints):
         # Replies survive whatever stops this run; the machines of a cluster cannot share an SQLite file.
         if job.valid and engine_in(args.annotator) is not None and (pool is None or pool.address is None):
-            settings = {"cache": cache_of(args), **settings}
+            settings = {"cache": args.cache_file(), **settings}
         if job.valid and pool is not None:
             parts = scale.folder_of(job.output)
             if args.overwrite:
@@ -173,23 +159,16 @@ def run_file(args: argparse.Namespace, settings: Mapping[str, Any]) -> int:
         if problems:
             say(f"problems with replies, by sentence: {', '.join(f'{k} {n:,}' for k, n in problems.most_common())}")
         totals = report(args, lambda: read_rows(job.output), job)
-    return exit_code(totals.failed, args, job.rejected)
+    return args.exit_code(totals.failed, job.rejected)
 
 
 @contextmanager
 def continued(
-    args: argparse.Namespace, check: Check, added: Sequence[str], also: Matches = lambda _, __: None
+    args: Args, check: Check, added: Sequence[str], also: Matches = lambda _, __: None
 ) -> Iterator[tuple[Job, set[str]]]:
-    """Open the job of `--input` and `--output`.
+    """The job of `--input` and `--output`, and the fingerprints of the annotators that wrote what is in OUTPUT.
 
-    Args:
-        args: The options of the command.
-        check: Finds what is wrong with a record of the input.
-        added: The keys by which a result may differ from its record.
-        also: Says what else keeps a result of an earlier run from being continued.
-
-    Yields:
-        The job, and the fingerprints of the annotators that wrote what is in OUTPUT.
+    A result may differ from its record by the keys ``added``; ``also`` says what else keeps it from being continued.
     """
     fingerprints: set[str] = set()
 
@@ -208,9 +187,7 @@ def continued(
         yield job, fingerprints
 
 
-def annotator_for(
-    args: argparse.Namespace, settings: Mapping[str, Any], job: Job, fingerprints: set[str]
-) -> Annotator | None:
+def annotator_for(args: Args, settings: Mapping[str, Any], job: Job, fingerprints: set[str]) -> Annotator | None:
     """The annotator of a job; None where it has no record. One that did not write what is in OUTPUT is refused."""
     if not job.valid:
         return None
@@ -249,7 +226,7 @@ def _annotate(job: Job, annotator: Annotator | None, chunk_size: int, note: Call
         print(f"{done} in {seconds:.1f} s ({sentences / seconds:,.1f} sentences/s)", file=sys.stderr)
 
 
-def report(args: argparse.Namespace, records: Callable[[], Iterable[Record]], job: Job | None) -> Totals:
+def report(args: Args, records: Callable[[], Iterable[Record]], job: Job | None) -> Totals:
     """Write the page and print the records, if few, and the totals; with `--json` the totals of a job alone."""
     totals = Totals.of(records())
     rejected = job.rejected if job else 0

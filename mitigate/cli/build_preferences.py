@@ -9,10 +9,8 @@ output is what `mitigate.rl.dpo` and TRL's DPO trainer read. Leaves out sampling
 
 from __future__ import annotations
 
-import argparse
-
 from annotators.records import LABELS
-from mitigate.cli.options import Subparsers, add_command, check_files, print_json
+from mitigate.cli.options import Args, Subparsers, add_command, print_json
 from mitigate.io import REJECTED, Problem, Record, check_texts, counted, read_whole, rejected_path, shown, write_lines
 from mitigate.rl.preferences import build_pairs, is_judged
 
@@ -51,8 +49,8 @@ def check_annotated(record: Record) -> list[Problem]:
     ]
 
 
-def run(args: argparse.Namespace) -> int:
-    check_files(args)
+def run(args: Args) -> int:
+    args.check_files()
     samples, rejected = read_whole(args.input, check_annotated, args.output)
     pairs = build_pairs(samples, min_gap=args.min_gap, copy_gap=args.copy_gap)
     write_lines(args.output, pairs)

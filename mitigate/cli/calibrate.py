@@ -9,7 +9,6 @@ to the annotator whose scores were used; another one refuses it.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,7 +18,7 @@ from annotators.base import Annotator
 from annotators.operating import BASE_RATES, EXPECTED_RATE, FALSE_FLAGS, FALSE_PASSES, Calibration, fit_calibration
 from annotators.records import SentenceAnnotation
 from engines.packaged import sha256
-from mitigate.cli.options import Subparsers, add_command, check_files, print_json
+from mitigate.cli.options import Args, Subparsers, add_command, print_json
 from mitigate.io import REJECTED, OutputError, UsageError, files, progress, set_aside, usage, versions, whole_file
 from mitigate.models import open_annotator
 from mitigate.report.terminal import figure
@@ -53,7 +52,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.set_defaults(run=run)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Args) -> int:
     from mitigate.labels import read_gold
 
     if args.annotator.startswith(("cascade:", "ensemble:")):
@@ -66,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
             f"--annotator: expected one with scores to calibrate, got {args.annotator}; those of a language model are "
             "good for ranking only, and it refuses a calibration"
         )
-    check_files(args)
+    args.check_files()
     rows, groups, rejected = read_gold(args.input)
     set_aside(rejected, args.output)
     if not rows:

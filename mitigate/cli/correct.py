@@ -9,7 +9,6 @@ Both judge with an annotator, go on after they were killed, and leave the rest t
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
@@ -19,15 +18,7 @@ from typing import Any
 from annotators.base import Annotator
 from annotators.records import HALLUCINATED, failed_share
 from mitigate.cli.annotate import annotator_for, continued
-from mitigate.cli.options import (
-    Subparsers,
-    add_command,
-    cache_of,
-    calibration_option,
-    check_engine,
-    exit_code,
-    print_json,
-)
+from mitigate.cli.options import Args, Subparsers, add_command, print_json
 from mitigate.inference.correct import Regenerate
 from mitigate.io import (
     ADDED,
@@ -66,9 +57,9 @@ def add_parser(subparsers: Subparsers) -> None:
     correct = add_command(subparsers, "correct", "Correct the hallucinated sentences of answers.", more)
     more = (
         'Records are {"question"?, "reference", "answers": [{"text", "model"?}, …]}. The lowest hallucination rate '
-        "wins (what could not be judged counts half), and of equals the answer with most supported sentences. `best_of` "
-        "of a result holds index and model of the answer, and rates and statuses of all. (By FEWL, without a reference "
-        "document: `mitigate fewl score` and `mitigate fewl pick`.)"
+        "wins (what could not be judged counts half), and of equals the answer with most supported sentences. The key "
+        "best_of of a result holds index and model of the answer, and rates and statuses of all. (By FEWL, without a "
+        "reference document: `mitigate fewl score` and `mitigate fewl pick`.)"
     )
     best = add_command(subparsers, "best-of", "Choose the least hallucinated of several answers.", more)
     for parser, run in ((correct, run_correct), (best, run_best_of)):
@@ -85,9 +76,9 @@ def add_parser(subparsers: Subparsers) -> None:
     correct.number("--abstain-above", text, "a rate from 0 to below 1", lambda rate: 0 <= rate < 1, "RATE")
 
 
-def run_correct(args: argparse.Namespace) -> int:
-    check_engine(args)
-    options = calibration_option(args, args.annotator)
+def run_correct(args: Args) -> int:
+    args.check_engine()
+    options = args.calibration_options(args.annotator)
     asked = {"engine": args.engine, "delete": args.delete, "abstain_above": args.abstain_above}
 
     def matches(record: Record, written: Record) -> str | None:
@@ -107,17 +98,19 @@ def run_correct(args: argparse.Namespace) -> int:
         if args.engine is not None:
             from mitigate.inference.correct import with_engine
 
-            regenerate = with_engine(stack.enter_context(closing(open_engine(args.engine, "--engine", cache_of(args)))))
+            regenerate = with_engine(
+                stack.enter_context(closing(open_engine(args.engine, "--engine", args.cache_file())))
+            )
         return _run(args, options, check_annotation_input, CORRECTED, matches, process, summary_of_corrected)
 
 
-def run_best_of(args: argparse.Namespace) -> int:
-    options = calibration_option(args, args.annotator)
+def run_best_of(args: Args) -> int:
+    options = args.calibration_options(args.annotator)
     return _run(args, options, check_candidates, CHOSEN, lambda _, __: None, choose, summary_of_chosen)
 
 
 def _run(
-    args: argparse.Namespace,
+    args: Args,
     options: dict[str, Any],
     check: Check,
     added: Sequence[str],
@@ -155,7 +148,7 @@ def _run(
             "run the same command again to ask for these"
         )
         return FAILED
-    return exit_code(failed_share(sum((statuses_of(row, added) for row in rows), Counter())), args, job.rejected)
+    return args.exit_code(failed_share(sum((statuses_of(row, added) for row in rows), Counter())), job.rejected)
 
 
 def statuses_of(row: Record, added: Sequence[str]) -> Counter[str]:

@@ -8,14 +8,13 @@ Bound to loopback unless asked; nothing is downloaded at the start, and texts go
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import sys
 import threading
 
 from annotators.base import Annotator
-from mitigate.cli.options import ANNOTATORS, ENGINE, Subparsers, add_command, calibration_option
+from mitigate.cli.options import ANNOTATORS, ENGINE, Args, Subparsers, add_command
 from mitigate.io import UsageError, say, usage
 
 AUTH = "MITIGATE_DEMO_AUTH"
@@ -44,11 +43,11 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.set_defaults(run=run)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Args) -> int:
     """Serve until interrupted."""
     people = _people(args.auth)
     names = args.annotator or ["embedded"]
-    calibration = calibration_option(args, names[0])
+    calibration = args.calibration_options(names[0])
     with usage("demo needs more packages, pip install 'hallucination-toolkit[demo]': ", ImportError):
         import gradio  # noqa: F401
     from mitigate.demo.limits import Limits, Refusal

@@ -11,7 +11,6 @@ output. What an annotator says is kept beside the output until all is done, so t
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import random
 import shlex
@@ -25,21 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from annotators.base import engine_in
 from annotators.records import failed_share
 from engines.usage import METER
-from mitigate.cli.options import (
-    COSTS,
-    ENGINE,
-    Subparsers,
-    add_command,
-    cache_of,
-    calibration_option,
-    check_files,
-    exit_code,
-    flags,
-    generative_options,
-    print_json,
-    sha256,
-    tell_cost,
-)
+from mitigate.cli.options import COSTS, ENGINE, Args, Subparsers, add_command, flags, print_json, sha256, tell_cost
 from mitigate.io import (
     Line,
     Problem,
@@ -114,7 +99,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.set_defaults(run=run)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Args) -> int:
     if args.judgements:
         check_paths(args.input, args.judgements, overwrite=args.overwrite)
         if args.output is not None and args.output.resolve() == args.judgements.resolve():
@@ -177,10 +162,10 @@ def run(args: argparse.Namespace) -> int:
         write_json(args.output, result)
         say(f"figures: {args.output}")
     kept.delete()
-    return exit_code(max(failed_share(found["statuses"]) for found in results), args, len(files.rejected))
+    return args.exit_code(max(failed_share(found["statuses"]) for found in results), len(files.rejected))
 
 
-def _checked(args: argparse.Namespace) -> tuple[tuple[int, ...] | None, list[Path], dict[str, Any], dict[str, Any]]:
+def _checked(args: Args) -> tuple[tuple[int, ...] | None, list[Path], dict[str, Any], dict[str, Any]]:
     """Fold numbers, input files, the annotator's options and those of asking a language model, all mistakes found
     before anything is loaded.
     """
@@ -191,30 +176,30 @@ def _checked(args: argparse.Namespace) -> tuple[tuple[int, ...] | None, list[Pat
     if args.bertscore and not args.texts:
         raise UsageError("--bertscore: expected --texts beside it")
     names = args.compare or [args.annotator]
-    asking = generative_options(args, names)
+    asking = args.generative_options(names)
     if args.disturbed_prompts and (args.prompt or args.templates):
         raise UsageError("--disturbed-prompts chooses the wording: leave out --prompt and --templates")
     for name in names:
         if args.disturbed_prompts and engine_in(name) is None:
             raise UsageError(f"--disturbed-prompts: {name} is asked in no words; expected generative:KIND:MODEL")
         check_annotator(name, "--compare" if args.compare else "--annotator")
-    check_files(args)
+    args.check_files()
     paths = list({path.resolve(): path for path in args.input}.values())
     if any(engine_in(name) is not None for name in names) and (cache := _kept(args)):
         asking["cache"] = cache
-    return folds, paths, calibration_option(args, args.annotator), asking
+    return folds, paths, args.calibration_options(args.annotator), asking
 
 
-def _kept(args: argparse.Namespace) -> Path | None:
+def _kept(args: Args) -> Path | None:
     """The file in which replies survive whatever stops this run."""
     if args.cache or args.output:
-        return cache_of(args)
+        return args.cache_file()
     if args.max_cost is not None:
         raise UsageError("--max-cost: expected --output or --cache beside it, so that nothing paid for is lost")
     return None
 
 
-def _chosen(files: LabelledFiles, args: argparse.Namespace) -> list[LabelledSentence]:
+def _chosen(files: LabelledFiles, args: Args) -> list[LabelledSentence]:
     rows = files.rows
     if files.fold_files:
         folders = ", ".join(sorted({str(file.parent) for file in files.fold_files}))
@@ -228,7 +213,7 @@ def _chosen(files: LabelledFiles, args: argparse.Namespace) -> list[LabelledSent
     return _drawn(rows, args)
 
 
-def _drawn(rows: list[T], args: argparse.Namespace) -> list[T]:
+def _drawn(rows: list[T], args: Args) -> list[T]:
     """The rows of --limit, in their order; all of them without it."""
     if args.limit is None or args.limit >= len(rows):
         return rows
@@ -252,7 +237,7 @@ def untrained_wording(name: str, protocol: Protocol | None = None) -> dict[str, 
     return {"protocol": protocol, "prompt": f"{others[-1]}/question-first"}
 
 
-def _provenance(args: argparse.Namespace, name: str, annotator: Annotator, paths: Sequence[Path]) -> dict[str, Any]:
+def _provenance(args: Args, name: str, annotator: Annotator, paths: Sequence[Path]) -> dict[str, Any]:
     """What would be needed to run it again, and on what it ran."""
     return {
         "command": shlex.join(["mitigate", *args.words]),
@@ -270,7 +255,7 @@ def _provenance(args: argparse.Namespace, name: str, annotator: Annotator, paths
 # --- ANAH's published scorer --------------------------------------------------------------------------------------
 
 
-def run_official(args: argparse.Namespace) -> int:
+def run_official(args: Args) -> int:
     """Score raw replies, asked for where there are none, as ANAH's program does."""
     from annotators.evaluation.official import scores
     from engines.types import Sampling, check_asked
@@ -285,8 +270,8 @@ def run_official(args: argparse.Namespace) -> int:
         raise UsageError(f"{wrong}: no part of --protocol official, which sends prompts as they are; leave it out")
     if name is None and (unused := flags(option for option in ASKED if getattr(args, option) is not None)):
         raise UsageError(f"{unused}: nothing is asked where the rows have --replies; leave it out")
-    asking = {} if name is None else generative_options(args)
-    check_files(args)
+    asking = {} if name is None else args.generative_options()
+    args.check_files()
     rows, rejected = _official_rows(args)
     rows = _drawn(rows, args)
     if name is not None:
@@ -318,10 +303,10 @@ def run_official(args: argparse.Namespace) -> int:
         title = f"ANAH's published figures, {figures['n']} rows; weighted F1 {figure(figures['f1'])}"
         title += f"; {failed} without a reply are left out" if failed else ""
         console(WIDE).print(table(("percent", "all", "zh", "en"), cells, right=True, title=title))
-    return exit_code(failed / len(rows), args, rejected)
+    return args.exit_code(failed / len(rows), rejected)
 
 
-def _official_rows(args: argparse.Namespace) -> tuple[list[Record], int]:
+def _official_rows(args: Args) -> tuple[list[Record], int]:
     """The rows of the published program, or of its test file with turns [user, assistant], and how many were bad."""
     from annotators.evaluation.official import language_of, type_of
 
@@ -358,7 +343,7 @@ def _official_rows(args: argparse.Namespace) -> tuple[list[Record], int]:
 # --- tables -------------------------------------------------------------------------------------------------------
 
 
-def _print_all(result: Mapping[str, Any], results: Sequence[Mapping[str, Any]], args: argparse.Namespace) -> None:
+def _print_all(result: Mapping[str, Any], results: Sequence[Mapping[str, Any]], args: Args) -> None:
     out = console(WIDE)
     for found in results:
         out.print(figures_table(found, wide=out.width >= WIDE))

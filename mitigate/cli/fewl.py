@@ -11,7 +11,6 @@ cache, so that the same command asks nothing twice after it was killed.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -31,18 +30,7 @@ from fewl.ranking import Ranking, pick_answers, plot_agreement, plot_ranking, ra
 from fewl.records import read_record
 from fewl.score import CHOICES, FewlOptions, FewlReport, check_options, score_records
 from mitigate import models, scale
-from mitigate.cli.options import (
-    ENGINE,
-    Parser,
-    Subparsers,
-    add_command,
-    cache_of,
-    calibration_option,
-    check_costs,
-    check_files,
-    print_json,
-    provenance,
-)
+from mitigate.cli.options import ENGINE, Args, Parser, Subparsers, add_command, print_json
 from mitigate.io import (
     FAILED,
     REJECTED,
@@ -166,7 +154,7 @@ def _score_options(parser: Parser) -> None:
     parser.pool("the reference LLMs")
 
 
-def run_score(args: argparse.Namespace) -> int:
+def run_score(args: Args) -> int:
     calibration = _check_score(args)
     pool = scale.pool_of(args)
     llms = {"references": args.reference_llm, "answers": args.answer_llm}
@@ -180,16 +168,16 @@ def run_score(args: argparse.Namespace) -> int:
         raise UsageError(f"{args.input}: expected FEWL records, found no good line")
     options = _options(args, records)  # all that can be wrong is found before anything is asked
     questions = [record["question"] for record in records]
-    embedding, encode = models.load_encoder(args.embedding, questions, args.cache and cache_of(args))
+    embedding, encode = models.load_encoder(args.embedding, questions, args.cache and args.cache_file())
     called, similarity = models.load_similarity(args.similarity, encode, calibration)
     with ExitStack() as stack:
         opened: dict[str, Engine] = {}
         if pool is not None:
             # The machines of a cluster cannot share an SQLite file, unless one is named that they can.
-            cache = None if args.cache is None and pool.address is not None else cache_of(args)
+            cache = None if args.cache is None and pool.address is not None else args.cache_file()
             records, asked = scale.fill(args.input, args.output, llms, how, cache, args.concurrency, pool)
         else:
-            where = (stack, opened, cache_of(args), args.concurrency)
+            where = (stack, opened, args.cache_file(), args.concurrency)
             references = models.open_named(args.reference_llm, "--reference-llm", *where)
             answers = models.open_named(args.answer_llm, "--answer-llm", *where)
             asked = models.fill(records, references, answers=answers, **how, tell=say)
@@ -216,7 +204,7 @@ def run_score(args: argparse.Namespace) -> int:
         elif args.agreement_png is not None:
             say("--agreement-png: no record has iw and co, so there is nothing to plot")
         summary["rejected_lines"] = rejected
-        write_json(Path(f"{args.output}.run.json"), {**provenance(args), **summary})
+        write_json(Path(f"{args.output}.run.json"), {**args.provenance(), **summary})
         if args.json:
             print_json({**summary, "output": str(args.output)})
         else:
@@ -233,7 +221,7 @@ def run_score(args: argparse.Namespace) -> int:
     return REJECTED if rejected else 0
 
 
-def _check_score(args: argparse.Namespace) -> dict[str, Any]:
+def _check_score(args: Args) -> dict[str, Any]:
     """Refuse wrong options, and those without effect; returns those of the annotator that compares answers."""
     annotator = models.check_similarity(args.similarity)
     if args.expertise == "prompted" and not args.reference_llm:
@@ -252,9 +240,9 @@ def _check_score(args: argparse.Namespace) -> dict[str, Any]:
     ):
         if given and not used:
             raise UsageError(f"--{option}: only with {what}")
-    check_costs(args, [*llms, *engines_in(annotator or "")])
-    calibration = calibration_option(args, annotator)
-    check_files(args)
+    args.check_costs([*llms, *engines_in(annotator or "")])
+    calibration = args.calibration_options(annotator)
+    args.check_files()
     _check_plot(args.agreement_png, "--agreement-png")
     return calibration
 
@@ -267,7 +255,7 @@ def _check_plot(path: Path | None, option: str) -> None:
         make_parent(path)
 
 
-def _options(args: argparse.Namespace, records: Sequence[Record]) -> FewlOptions:
+def _options(args: Args, records: Sequence[Record]) -> FewlOptions:
     """How these records are to be scored, checked against them."""
     read = [read_record(record) for record in records]
     if not args.reference_llm and not any(record.references for record in read):
@@ -337,8 +325,8 @@ def check_scored(record: Record) -> list[Problem]:
     return problems
 
 
-def run_rank(args: argparse.Namespace) -> int:
-    check_files(args)
+def run_rank(args: Args) -> int:
+    args.check_files()
     _check_plot(args.png, "--png")
     truth, from_labels = _truth(args.truth)
     records, rejected = read_whole(args.input, check_scored, args.output)
@@ -346,7 +334,7 @@ def run_rank(args: argparse.Namespace) -> int:
         ranking = rank_models(records, truth=truth, truth_from_labels=from_labels, seed=args.seed)
     result = {**asdict(ranking), "rejected_lines": rejected}
     if args.output is not None:
-        write_json(args.output, {**provenance(args), **result})
+        write_json(args.output, {**args.provenance(), **result})
     if args.png is not None:
         plot_ranking(ranking, args.png)
     if args.json:
@@ -405,8 +393,8 @@ def _pick_options(parser: Parser) -> None:
     parser.number("--abstain-above", text, "0 or more", lambda h: h >= 0, "H")
 
 
-def run_pick(args: argparse.Namespace) -> int:
-    check_files(args)
+def run_pick(args: Args) -> int:
+    args.check_files()
     records, rejected = read_whole(args.input, check_scored, args.output)
     if args.abstain_above is not None and (lacking := sum("entropy" not in record for record in records)):
         which = f"{lacking} of the {len(records)} records of {args.input} have no entropy"
@@ -431,8 +419,8 @@ def _build_options(parser: Parser) -> None:
     parser.seed("All choices")
 
 
-def run_build(args: argparse.Namespace) -> int:
-    check_files(args)
+def run_build(args: Args) -> int:
+    args.check_files()
     check = partial(check_texts, question="text", short_answer="any", long_answer="any")
     records, rejected = read_whole(args.input, check, args.output)
     if not records:
@@ -441,12 +429,12 @@ def run_build(args: argparse.Namespace) -> int:
     built, statistics = build_benchmark(records, encode, answers=args.answers, seed=args.seed)
     write_lines(args.output, built)
     statistics = {**statistics, "embedding": embedding, "rejected_lines": rejected, "output": str(args.output)}
-    write_json(Path(f"{args.output}.run.json"), {**provenance(args), "statistics": statistics})
+    write_json(Path(f"{args.output}.run.json"), {**args.provenance(), "statistics": statistics})
     _print_summary(args, statistics)
     return REJECTED if rejected else 0
 
 
-def _print_summary(args: argparse.Namespace, summary: dict[str, Any]) -> None:
+def _print_summary(args: Args, summary: dict[str, Any]) -> None:
     if args.json:
         print_json(summary)
         return

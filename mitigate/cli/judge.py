@@ -9,7 +9,6 @@ first.
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from contextlib import closing
 from functools import partial
@@ -18,16 +17,7 @@ from typing import Any
 from annotators.records import failed_share
 from engines.types import EngineError
 from engines.usage import METER
-from mitigate.cli.options import (
-    Subparsers,
-    add_command,
-    cache_of,
-    calibration_option,
-    check_engine,
-    check_files,
-    exit_code,
-    print_json,
-)
+from mitigate.cli.options import Args, Subparsers, add_command, print_json
 from mitigate.io import FAILED, Record, UsageError, check_texts, read_whole, say, write_lines
 from mitigate.models import failures, open_annotator, open_engine
 from mitigate.report.totals import percent
@@ -52,12 +42,12 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.set_defaults(run=run)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Args) -> int:
     from mitigate.inference.judge import tally
 
-    check_engine(args)
-    options = calibration_option(args, args.annotator)
-    check_files(args)
+    args.check_engine()
+    options = args.calibration_options(args.annotator)
+    args.check_files()
     check = partial(check_texts, question="text", baseline="any", method="any", reference="any?")  # empty answers lose
     pairs, rejected = read_whole(args.input, check, args.output)
     if not pairs:
@@ -86,10 +76,10 @@ def run(args: argparse.Namespace) -> int:
     if failed:
         say(f"error: {failed}; their pairs count as unsure: the same command with --overwrite asks only these again")
         return FAILED
-    return exit_code(failed_share(statuses), args, rejected)
+    return args.exit_code(failed_share(statuses), rejected)
 
 
-def _by_annotator(args: argparse.Namespace, options: dict[str, Any], pairs: list[Record]) -> list[Any]:
+def _by_annotator(args: Args, options: dict[str, Any], pairs: list[Record]) -> list[Any]:
     from mitigate.inference.judge import by_annotator, with_silence
 
     if missing := sum(not pair.get("reference") for pair in pairs):
@@ -98,14 +88,14 @@ def _by_annotator(args: argparse.Namespace, options: dict[str, Any], pairs: list
     return with_silence(pairs, lambda some: by_annotator(some, annotator))
 
 
-def _by_engine(args: argparse.Namespace, pairs: list[Record]) -> tuple[list[Any], str | None]:
+def _by_engine(args: Args, pairs: list[Record]) -> tuple[list[Any], str | None]:
     """Outcomes, and which requests failed."""
     from mitigate.inference.judge import by_engine, estimate, with_silence
 
     cost = estimate(pairs)
     tokens = METER.foreseen(cost["prompt_tokens"], cost["reply_tokens"])
     say(f"{cost['requests']:,} requests to {args.engine}: {tokens} (fewer where replies are in the cache)")
-    cache = cache_of(args)
+    cache = args.cache_file()
     with closing(open_engine(args.engine, "--engine", cache)) as engine:
         try:
             return with_silence(pairs, lambda some: by_engine(some, engine)), failures([engine])

@@ -8,7 +8,6 @@ is a :class:`UsageError` and prints one line, never a traceback.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from engines.cache import CacheError
 from engines.types import EngineError
 from engines.usage import METER
 from mitigate.cli import grpo, run
-from mitigate.cli.options import COSTS, Parser
+from mitigate.cli.options import COSTS, Args, Parser
 from mitigate.io import FAILED, OutputError, UsageError, say, usage, versions
 from mitigate.scale import PartsError
 
@@ -64,7 +63,7 @@ def main(
         if words[:1] == ["grpo"] and words[1:]:  # TRL's own parser reads the rest
             return grpo.run(words[1:])
         parser = build_parser(program, annotators)
-        args, more = parser.parse_known_args(words, argparse.Namespace(words=words))
+        args, more = parser.parse_known_args(words, Args(words=words))
         if more:  # KEY=VALUE of a recipe may follow an option, which argparse does not allow
             if not hasattr(args, "overrides") or any(word.startswith("-") or "=" not in word for word in more):
                 parser.error(f"unrecognized arguments: {' '.join(more)}")

@@ -9,9 +9,7 @@
 
 from __future__ import annotations
 
-import argparse
-
-from mitigate.cli.options import Subparsers, add_command, print_json
+from mitigate.cli.options import Args, Subparsers, add_command, print_json
 from mitigate.io import UsageError
 from mitigate.report.terminal import console, table
 
@@ -30,7 +28,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.set_defaults(run=get)
 
 
-def show(args: argparse.Namespace) -> int:
+def show(args: Args) -> int:
     from engines.packaged import PACKAGED, on_disk
 
     where = {name: on_disk(name) for name in PACKAGED}
@@ -50,7 +48,7 @@ def show(args: argparse.Namespace) -> int:
     return 0
 
 
-def get(args: argparse.Namespace) -> int:
+def get(args: Args) -> int:
     from engines import packaged
 
     try:

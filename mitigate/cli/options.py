@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 from annotators.base import Annotator, CascadeAnnotator, engines_in, parts_of
 from engines.packaged import sha256
 from engines.usage import METER
-from mitigate.io import REJECTED, UsageError, check_paths, make_parent, say, usage, versions
+from mitigate.io import FAILED, REJECTED, UsageError, check_paths, make_parent, say, usage, versions
 from mitigate.scale import LIMITS
 
 EXIT_CODES = (
@@ -46,7 +46,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **{**settings, "add_help": False})
         self._group: argparse._ActionsContainer = self
-        self.option("-h", "The program prints this help and exits.", long="--help", action="help")
+        self.add_argument("-h", "--help", help="The program prints this help and exits.", action="help")
 
     @contextmanager
     def group(self, title: str = "", text: str | None = None) -> Iterator[None]:
@@ -57,9 +57,9 @@ class Parser(argparse.ArgumentParser):
         yield
         self._group = self
 
-    def option(self, name: str, text: str, metavar: Any = None, *, long: str | None = None, **settings: Any) -> None:
+    def option(self, name: str, text: str, metavar: Any = None, **settings: Any) -> None:
         settings |= {} if metavar is None else {"metavar": metavar}
-        self._group.add_argument(*filter(None, (name, long)), help=text, **settings)
+        self._group.add_argument(name, help=text, **settings)
 
     def flag(self, name: str, text: str) -> None:
         self.option(name, text, action="store_true")
@@ -68,7 +68,6 @@ class Parser(argparse.ArgumentParser):
         self.option(name, text, metavar, type=Path, **settings)
 
     def repeated(self, name: str, text: str, metavar: str) -> None:
-        """Add an option that may be given several times."""
         self.option(name, f"{text} The option may be given several times.", metavar, action="append", default=[])
 
     def number(
@@ -89,11 +88,9 @@ class Parser(argparse.ArgumentParser):
         self.option(name, text, metavar, type=read, **settings)
 
     def count(self, name: str, text: str, default: int | None = None, least: int = 1, metavar: str = "N") -> None:
-        """Add an option that takes a whole number from ``least`` up."""
         self.number(name, text, f"{least} or more", lambda n: n >= least, metavar, int, default=default)
 
     def input(self, text: str, *, several: bool = False, required: bool = True) -> None:
-        """Add `--input`; ``text`` says what is in the file or files."""
         self.file("--input", text, required=required, **({"nargs": "+"} if several else {}))
 
     def output(self, *, continued: bool = False, required: bool = True, folder: str = "") -> None:
@@ -102,9 +99,9 @@ class Parser(argparse.ArgumentParser):
         A command that writes a file also gets `--json`.
         """
         then = "continues it" if continued else "refuses to replace it without --overwrite"
-        where = f"folder ({folder})" if folder else "file"
+        where, metavar = (f"folder ({folder})", "DIR") if folder else ("file", "FILE")
         text = f"Results go to this {where}. If it exists, the command {then}."
-        self.file("--output", text, "DIR" if folder else "FILE", required=required)
+        self.file("--output", text, metavar, required=required)
         self.flag("--overwrite", "The command starts OUTPUT again if it exists.")
         if not folder:
             self.json()
@@ -126,7 +123,6 @@ class Parser(argparse.ArgumentParser):
         self.number(name, text, "a number between 0 and 1", lambda p: 0 < p < 1, "P", default=default)
 
     def engine(self, text: str) -> None:
-        """Add `--engine`; ``text`` says what the language model does."""
         self.option("--engine", text, ENGINE)
         if self._group is self:
             self.cost()
@@ -147,7 +143,6 @@ class Parser(argparse.ArgumentParser):
         self.file("--cache", f"Replies of language models are kept in this file ({default}).")
 
     def seed(self, what: str, default: int | None = 0) -> None:
-        """Add `--seed`; ``what`` is drawn from it."""
         self.count("--seed", f"{what} are drawn from this seed (0).", default, least=0)
 
     def chunk_size(self) -> None:
@@ -177,9 +172,7 @@ class Parser(argparse.ArgumentParser):
             self.option("--concurrency", "So many requests are in flight, with openai only (16).", "N", type=int)
             text = "A sentence called supported without evidence in the reference counts as this (failed)."
             self.option("--without-evidence", text, choices=("failed", "unverifiable"))
-            text = (
-                "The Python files that come with a checkpoint are run (transformers and vllm only): read them before."
-            )
+            text = "The Python files of a checkpoint are run (transformers and vllm only): read them before."
             self.option("--trust-remote-code", text, action="store_true", default=None)
             if seed:
                 self.seed("Random prompts and further attempts", None)
@@ -225,50 +218,99 @@ def add_command(subparsers: Subparsers, name: str, text: str, more: str = "", ex
     return subparsers.add_parser(name, help=text.replace("%", "%%"), description=description)
 
 
-def generative_options(args: argparse.Namespace, names: Sequence[str] = ()) -> dict[str, Any]:
-    """The given options of that group, for ``load_annotator`` of generative annotators; they and the engines' names are
-    checked here. ``names`` are the annotators, by default that of ``--annotator``.
-    """
-    given = {name: value for name in GENERATIVE if (value := getattr(args, name)) is not None}
-    asked = [(name, engine) for name in names or [args.annotator] for engine in engines_in(name)]
-    if not asked and (wrong := [name for name in given if name != "seed" or not names]):
-        raise UsageError(f"{flags(wrong)}: only with --annotator generative:{ENGINE}")
-    check_costs(args, [engine for _, engine in asked])
-    if not asked:
-        return {}
-    from annotators.generative.protocols import options_of
-    from engines import parse_engine
+class Args(argparse.Namespace):
+    """The options of a command, with the checks that several commands share."""
 
-    kinds = set()
-    for name, engine in asked:
-        with usage(f"--annotator {name}: "):
-            parts_of(name)
-            kinds.add(parse_engine(engine).kind)
-            options_of({k: v for k, v in given.items() if k not in ("cache", "concurrency", "trust_remote_code")})
-    if "concurrency" in given and ("openai" not in kinds or given["concurrency"] < 1):
-        raise UsageError("--concurrency: expected 1 or more, and an openai engine; leave it out for others")
-    if "trust_remote_code" in given and kinds == {"openai"}:
-        raise UsageError("--trust-remote-code: a server loads its models itself; leave it out for openai")
-    return given
+    def generative_options(self, names: Sequence[str] = ()) -> dict[str, Any]:
+        """The given options of that group, for ``load_annotator`` of generative annotators; they and the engines' names
+        are checked here. ``names`` are the annotators, by default that of ``--annotator``.
+        """
+        given = self._given(GENERATIVE)
+        asked = [(name, engine) for name in names or [self.annotator] for engine in engines_in(name)]
+        if not asked and (wrong := [name for name in given if name != "seed" or not names]):
+            raise UsageError(f"{flags(wrong)}: only with --annotator generative:{ENGINE}")
+        self.check_costs([engine for _, engine in asked])
+        if not asked:
+            return {}
+        from annotators.generative.protocols import options_of
+        from engines import parse_engine
+
+        kinds = set()
+        for name, engine in asked:
+            with usage(f"--annotator {name}: "):
+                parts_of(name)
+                kinds.add(parse_engine(engine).kind)
+                options_of({k: v for k, v in given.items() if k not in ("cache", "concurrency", "trust_remote_code")})
+        if "concurrency" in given and ("openai" not in kinds or given["concurrency"] < 1):
+            raise UsageError("--concurrency: expected 1 or more, and an openai engine; leave it out for others")
+        if "trust_remote_code" in given and kinds == {"openai"}:
+            raise UsageError("--trust-remote-code: a server loads its models itself; leave it out for openai")
+        return given
+
+    def calibration_options(self, annotator: str | None) -> dict[str, Any]:
+        """Calibration and expected rate for ``load_annotator``, checked before a model loads; empty without."""
+        given = self._given(("calibration", "expected_rate"))
+        for name, value in given.items():
+            from mitigate.rewards.config import check_calibration
+
+            if annotator is None:
+                raise UsageError(f"{flags([name])}: belongs to one annotator; name it, or leave this option out")
+            with usage():
+                check_calibration(flags([name]), value, annotator)
+        return given
+
+    def _given(self, names: Iterable[str]) -> dict[str, Any]:
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    def check_costs(self, engines: Iterable[str | None]) -> None:
+        """Refuse prices and limits where none of the engines, which may be None, is that of a server."""
+        given = self._given(COSTS)
+        if given and not any((engine or "").startswith("openai:") for engine in engines):
+            raise UsageError(f"{flags(given)}: only for servers, engines openai:MODEL[@BASE_URL]; none is asked here")
+
+    def cost_words(self) -> list[str]:
+        """The given prices and limits as words of a command line."""
+        given = {name: value if name == "price" else [value] for name, value in self._given(COSTS).items()}
+        return [word for name, values in given.items() for word in (flags([name]), ",".join(map(str, values)))]
+
+    def check_engine(self) -> None:
+        """Refuse `--cache` without `--engine`, and costs where neither that nor the annotator asks a server."""
+        if self.cache is not None and self.engine is None:
+            raise UsageError("--cache: the response cache of an engine; give --engine too")
+        self.check_costs([self.engine, *engines_in(self.annotator or "")])
+
+    def check_files(self) -> None:
+        """Check input and output of a command that writes a whole file, before anything is loaded or written."""
+        check_paths([self.input] if isinstance(self.input, Path) else self.input, self.output, overwrite=self.overwrite)
+
+    def cache_file(self) -> Path:
+        """The file of replies, in a folder that exists: the one that is named, or one beside OUTPUT."""
+        cache = self.cache or Path(f"{self.output}.cache.sqlite")
+        if self.output is not None and cache.resolve() == self.output.resolve():
+            raise UsageError(f"--cache: {cache} is the output, which would be written over it; name another file")
+        make_parent(cache)
+        return Path(cache).resolve()
+
+    def exit_code(self, failed: float, rejected: int) -> int:
+        """The exit code of a run in which the judgement of this share of sentences failed; tells too large a one."""
+        if failed > self.max_failed:
+            say(f"the judgement of {failed:.0%} of the sentences failed, more than --max-failed {self.max_failed:g}")
+            return FAILED
+        return REJECTED if rejected else 0
+
+    def provenance(self) -> dict[str, Any]:
+        """All options, the input's digest and the versions, so that a result can be made again."""
+        options = {k: v for k, v in vars(self).items() if not (k == "words" or callable(v))}
+        return {
+            "options": {name: str(value) if isinstance(value, Path) else value for name, value in options.items()},
+            "input_sha256": sha256(self.input),
+            "versions": versions("numpy", "torch", "sentence-transformers"),
+        }
 
 
 def flags(names: Iterable[str]) -> str:
     """Options as they are typed, from their names."""
     return ", ".join("--" + name.replace("_", "-") for name in names)
-
-
-def check_costs(args: argparse.Namespace, engines: Iterable[str | None]) -> None:
-    """Refuse prices and limits where none of the engines, which may be None, is that of a server."""
-    given = [name for name in COSTS if getattr(args, name) is not None]
-    if given and not any((engine or "").startswith("openai:") for engine in engines):
-        raise UsageError(f"{flags(given)}: only for servers, engines openai:MODEL[@BASE_URL]; none is asked here")
-
-
-def cost_words(args: argparse.Namespace) -> list[str]:
-    """The given prices and limits as words of a command line."""
-    given = {name: getattr(args, name) for name in COSTS if getattr(args, name) is not None}
-    values = {name: ",".join(map(str, value if name == "price" else [value])) for name, value in given.items()}
-    return [word for name, value in values.items() for word in (flags([name]), value)]
 
 
 def tell_cost(annotator: Annotator, records: Iterable[Mapping[str, Any]], *, given: bool = False) -> None:
@@ -289,48 +331,6 @@ def tell_cost(annotator: Annotator, records: Iterable[Mapping[str, Any]], *, giv
         say(f"{requests:,} requests or more: {cost} for these{which} (fewer where replies are in the cache)")
 
 
-def calibration_option(args: argparse.Namespace, annotator: str | None) -> dict[str, Any]:
-    """Calibration and expected rate for ``load_annotator``, checked before a model loads; empty where none is given."""
-    given = {name: value for name in ("calibration", "expected_rate") if (value := getattr(args, name)) is not None}
-    for name, value in given.items():
-        from mitigate.rewards.config import check_calibration
-
-        if annotator is None:
-            raise UsageError(f"{flags([name])}: belongs to one annotator; name it, or leave this option out")
-        with usage():
-            check_calibration(flags([name]), value, annotator)
-    return given
-
-
-def exit_code(failed: float, args: argparse.Namespace, rejected: int) -> int:
-    """The exit code of a run in which the judgement of this share of sentences failed; tells too large a one."""
-    if failed > args.max_failed:
-        say(f"the judgement of {failed:.0%} of the sentences failed, more than --max-failed {args.max_failed:g}")
-        return 1
-    return REJECTED if rejected else 0
-
-
-def cache_of(args: argparse.Namespace) -> Path:
-    """The file of replies, in a folder that exists: the one that is named, or one beside OUTPUT."""
-    cache = args.cache or Path(f"{args.output}.cache.sqlite")
-    if args.output is not None and cache.resolve() == args.output.resolve():
-        raise UsageError(f"--cache: {cache} is the output, which would be written over it; name another file")
-    make_parent(cache)
-    return Path(cache).resolve()
-
-
-def check_engine(args: argparse.Namespace) -> None:
-    """Refuse `--cache` without `--engine`, and prices and limits where neither that nor the annotator asks a server."""
-    if args.cache is not None and args.engine is None:
-        raise UsageError("--cache: the response cache of an engine; give --engine too")
-    check_costs(args, [args.engine, *engines_in(args.annotator or "")])
-
-
-def check_files(args: argparse.Namespace) -> None:
-    """Check the inputs and the output of a command that writes a whole file, before anything is loaded or written."""
-    check_paths([args.input] if isinstance(args.input, Path) else args.input, args.output, overwrite=args.overwrite)
-
-
 def print_json(result: Mapping[str, Any]) -> None:
     """Print a result as one JSON object on one line, with escapes where the terminal cannot show a character.
 
@@ -342,17 +342,3 @@ def print_json(result: Mapping[str, Any]) -> None:
         print(json.dumps(result, ensure_ascii=ascii_only, allow_nan=False))
     except UnicodeEncodeError:  # a lone surrogate
         print(json.dumps(result, allow_nan=False))
-
-
-def provenance(args: argparse.Namespace) -> dict[str, Any]:
-    """All options, the input's digest and the versions, so that a result can be made again."""
-    options = {
-        name: str(value) if isinstance(value, Path) else value
-        for name, value in vars(args).items()
-        if not (name == "words" or callable(value))
-    }
-    return {
-        "options": options,
-        "input_sha256": sha256(args.input),
-        "versions": versions("numpy", "torch", "sentence-transformers"),
-    }

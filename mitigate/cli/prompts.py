@@ -6,12 +6,11 @@ mitigate annotate --templates anah.yaml --protocol three-turn --prompt anah-v2 -
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import yaml
 
-from mitigate.cli.options import Subparsers, add_command, print_json
+from mitigate.cli.options import Args, Subparsers, add_command, print_json
 from mitigate.io import check_paths, say, usage, write_bytes
 
 
@@ -25,7 +24,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.set_defaults(run=run)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Args) -> int:
     from annotators.generative.prompts import read_published
 
     check_paths([args.source] if args.source.is_file() else [], args.output, overwrite=args.overwrite)

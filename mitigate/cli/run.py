@@ -9,7 +9,6 @@ is printed and kept in the run folder (mitigate/recipes/folder.py). The same com
 
 from __future__ import annotations
 
-import argparse
 import shlex
 from collections.abc import Mapping
 from functools import partial
@@ -19,7 +18,7 @@ from annotators.base import Annotator
 from engines.cache import CacheError
 from engines.types import EngineError
 from engines.usage import METER
-from mitigate.cli.options import Subparsers, add_command, check_costs, cost_words, print_json
+from mitigate.cli.options import Args, Subparsers, add_command, print_json
 from mitigate.io import FAILED, OutputError, UsageError, say
 from mitigate.report.terminal import console, plain, table
 
@@ -64,7 +63,7 @@ def add_parser(subparsers: Subparsers, annotators: Mapping[str, Annotator]) -> N
     recipes.set_defaults(run=print_recipes)
 
 
-def run(args: argparse.Namespace, *, program: str, tasks: tuple[str, ...], annotators: Mapping[str, Annotator]) -> int:
+def run(args: Args, *, program: str, tasks: tuple[str, ...], annotators: Mapping[str, Annotator]) -> int:
     """Run one recipe; returns the exit code."""
     from mitigate.recipes.config import dump, find_recipe, load_recipe, read_yaml, recipes_folder
     from mitigate.recipes.folder import open_run
@@ -77,7 +76,7 @@ def run(args: argparse.Namespace, *, program: str, tasks: tuple[str, ...], annot
     options, module = load_recipe(path, overrides, annotators)
     resolved = dump(options)
     if not annotators and "openai:" not in resolved:  # those of a calling program may ask anything
-        check_costs(args, ())
+        args.check_costs(())
     print(f"# {path}\n{resolved}", end="")
     if args.check:
         return 0
@@ -104,12 +103,12 @@ def run(args: argparse.Namespace, *, program: str, tasks: tuple[str, ...], annot
         finally:
             if METER.requests and folder.path.is_dir():  # else it was discarded
                 folder.append("usage.jsonl", [METER.to_dict()])
-    again = shlex.join([args.recipe, *overrides, "--output", str(output), *cost_words(args)])
+    again = shlex.join([args.recipe, *overrides, "--output", str(output), *args.cost_words()])
     say(f"{why}; what is done is kept, go on with: {program} {again}")
     return code
 
 
-def print_recipes(args: argparse.Namespace) -> int:
+def print_recipes(args: Args) -> int:
     """A table of the recipes: name, what it does, hardware and minutes."""
     from mitigate.recipes.config import list_recipes, read_yaml, recipes_folder
 

@@ -8,13 +8,12 @@ An application changes its base URL to http://127.0.0.1:8710/v1 and sends its re
 
 from __future__ import annotations
 
-import argparse
 import os
 from contextlib import ExitStack, closing
 from socket import socket
 
 from engines import check_base_url
-from mitigate.cli.options import Subparsers, add_command, calibration_option, check_engine
+from mitigate.cli.options import Args, Subparsers, add_command
 from mitigate.io import FAILED, UsageError, usage
 from mitigate.models import open_annotator, open_engine
 
@@ -43,12 +42,12 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.set_defaults(run=run)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Args) -> int:
     """Serve until interrupted."""
     with usage():
         check_base_url(args.upstream, "--upstream")
-    check_engine(args)
-    options = calibration_option(args, args.annotator)
+    args.check_engine()
+    options = args.calibration_options(args.annotator)
     with usage("serve needs more packages, pip install 'hallucination-toolkit[serve]': ", ImportError):
         import uvicorn
 

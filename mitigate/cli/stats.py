@@ -9,13 +9,12 @@ what `mitigate annotate` writes and labelled sentences. annotators/evaluation/ag
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from annotators.records import LABELS
-from mitigate.cli.options import EXIT_CODES, Subparsers, add_command, print_json
+from mitigate.cli.options import EXIT_CODES, Args, Subparsers, add_command, print_json
 from mitigate.io import REJECTED, UsageError, check_paths, write_bytes
 from mitigate.report.totals import table
 
@@ -39,7 +38,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.set_defaults(run=run)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Args) -> int:
     from mitigate.labels import read_answers
 
     if bool(args.input) == bool(args.agreement):
@@ -61,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     return REJECTED if rejected else 0
 
 
-def statistics_page(answers: Sequence[JudgedAnswer], args: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+def statistics_page(answers: Sequence[JudgedAnswer], args: Args) -> tuple[str, dict[str, Any]]:
     """Label shares and accumulation, by source and language and over all."""
     from annotators.evaluation.agreement import FIGURES, accumulation
 
@@ -110,7 +109,7 @@ def statistics_page(answers: Sequence[JudgedAnswer], args: argparse.Namespace) -
     return "\n".join(lines) + "\n", figures
 
 
-def agreement_page(sides: Sequence[Sequence[JudgedAnswer]], args: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+def agreement_page(sides: Sequence[Sequence[JudgedAnswer]], args: Args) -> tuple[str, dict[str, Any]]:
     """How far A agrees with B on the sentences that both have judged."""
     from annotators.evaluation.agreement import agreement
     from mitigate.labels import paired
