@@ -9,10 +9,8 @@ to the annotator whose scores were used; another one refuses it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 from annotators.base import Annotator
 from annotators.operating import BASE_RATES, EXPECTED_RATE, FALSE_FLAGS, FALSE_PASSES, Calibration, fit_calibration
@@ -71,7 +69,12 @@ def run(args: Args) -> int:
     if not rows:
         raise UsageError("--input: expected labelled rows, found none; see `mitigate calibrate --help` for their form")
     annotator = open_annotator(args.annotator).calibrated(None)  # its own scores
-    judged = _judge(annotator, rows)
+    asked = [{k: v for k, v in row.items() if k != "label"} for row in rows]
+    judged: list[SentenceAnnotation] = []
+    with progress("judging", len(asked)) as tell:
+        for start in range(0, len(asked), CHUNK):
+            judged += annotator.predict(asked[start : start + CHUNK])
+            tell(len(judged))
     with usage("--input: "):
         calibration = fit_calibration(
             [s.scores for s in judged],
@@ -100,17 +103,6 @@ def run(args: Args) -> int:
         _print(calibration, annotator)
         print(f"calibration         {args.output}")
     return REJECTED if rejected else 0
-
-
-def _judge(annotator: Annotator, rows: Sequence[dict[str, Any]]) -> list[SentenceAnnotation]:
-    """Ask the annotator, which gets no labels."""
-    asked = [{k: v for k, v in row.items() if k != "label"} for row in rows]
-    judged: list[SentenceAnnotation] = []
-    with progress("judging", len(asked)) as tell:
-        for start in range(0, len(asked), CHUNK):
-            judged += annotator.predict(asked[start : start + CHUNK])
-            tell(len(judged))
-    return judged
 
 
 def _print(calibration: Calibration, annotator: Annotator) -> None:

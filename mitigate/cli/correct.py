@@ -13,13 +13,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from annotators.base import Annotator
 from annotators.records import HALLUCINATED, failed_share
 from mitigate.cli.annotate import annotator_for, continued
 from mitigate.cli.options import Args, Subparsers, add_command, print_json
-from mitigate.inference.correct import Regenerate
+from mitigate.inference.correct import Regenerate, best_of, correct, with_engine
 from mitigate.io import (
     ADDED,
     FAILED,
@@ -54,26 +55,26 @@ def add_parser(subparsers: Subparsers) -> None:
         "answer whose request to the engine failed has `correction_error` (exit code 1) and is done again by a second "
         "start."
     )
-    correct = add_command(subparsers, "correct", "Correct the hallucinated sentences of answers.", more)
+    one = add_command(subparsers, "correct", "Correct the hallucinated sentences of answers.", more)
     more = (
         'Records are {"question"?, "reference", "answers": [{"text", "model"?}, …]}. The lowest hallucination rate '
         "wins (what could not be judged counts half), and of equals the answer with most supported sentences. The key "
         "best_of of a result holds index and model of the answer, and rates and statuses of all. (By FEWL, without a "
         "reference document: `mitigate fewl score` and `mitigate fewl pick`.)"
     )
-    best = add_command(subparsers, "best-of", "Choose the least hallucinated of several answers.", more)
-    for parser, run in ((correct, run_correct), (best, run_best_of)):
+    several = add_command(subparsers, "best-of", "Choose the least hallucinated of several answers.", more)
+    for parser, run in ((one, run_correct), (several, run_best_of)):
         parser.input("This JSON Lines file holds the records.")
         parser.output(continued=True)
         parser.annotator()
         parser.max_failed()
         parser.chunk_size()
         parser.set_defaults(run=run)
-    correct.engine("This language model writes flagged sentences anew from their evidence.")
-    correct.cache()
-    correct.flag("--delete", "Sentences that stay hallucinated are taken out.")
+    one.engine("This language model writes flagged sentences anew from their evidence.")
+    one.cache()
+    one.flag("--delete", "Sentences that stay hallucinated are taken out.")
     text = "An abstention replaces an answer whose hallucination rate stays above RATE, from 0 to 1."
-    correct.number("--abstain-above", text, "a rate from 0 to below 1", lambda rate: 0 <= rate < 1, "RATE")
+    one.number("--abstain-above", text, "a rate from 0 to below 1", lambda rate: 0 <= rate < 1, "RATE")
 
 
 def run_correct(args: Args) -> int:
@@ -87,8 +88,6 @@ def run_correct(args: Args) -> int:
         return None if written.get("original_answer") == record["answer"] else "'original_answer' differs"
 
     def process(records: list[Record], annotator: Annotator) -> list[Record]:
-        from mitigate.inference.correct import correct
-
         rows = [{k: v for k, v in record.items() if k == "answer" or k not in CORRECTED} for record in records]
         results = correct(rows, annotator, regenerate=regenerate, delete=args.delete, abstain_above=args.abstain_above)
         return [{**one.to_dict(), "correction_options": asked} for one in results]
@@ -96,17 +95,14 @@ def run_correct(args: Args) -> int:
     with ExitStack() as stack:
         regenerate: Regenerate | None = None
         if args.engine is not None:
-            from mitigate.inference.correct import with_engine
-
-            regenerate = with_engine(
-                stack.enter_context(closing(open_engine(args.engine, "--engine", args.cache_file())))
-            )
-        return _run(args, options, check_annotation_input, CORRECTED, matches, process, summary_of_corrected)
+            engine = open_engine(args.engine, "--engine", args.cache_file())
+            regenerate = with_engine(stack.enter_context(closing(engine)))
+        return _run(args, options, check_annotation_input, CORRECTED, process, summary_of_corrected, matches)
 
 
 def run_best_of(args: Args) -> int:
     options = args.calibration_options(args.annotator)
-    return _run(args, options, check_candidates, CHOSEN, lambda _, __: None, choose, summary_of_chosen)
+    return _run(args, options, check_candidates, CHOSEN, choose, summary_of_chosen)
 
 
 def _run(
@@ -114,25 +110,19 @@ def _run(
     options: dict[str, Any],
     check: Check,
     added: Sequence[str],
-    matches: Matches,
     process: Callable[[list[Record], Annotator], Sequence[Record]],
     summarise: Callable[[Sequence[Record]], tuple[Record, str]],
+    matches: Matches = lambda _, __: None,
 ) -> int:
-    failed = False
-
-    def compare(record: Record, written: Record) -> str | None:
-        nonlocal failed
-        failed = failed or ERROR in written
-        return matches(record, written)
-
-    with continued(args, check, added, compare) as (job, fingerprints):
+    with continued(args, check, added, matches) as (job, fingerprints):
         annotator = annotator_for(args, options, job, fingerprints)
 
         def work(records: list[Record]) -> Sequence[Record]:
             assert annotator is not None  # there are records
             return process(records, annotator)
 
-        if failed:  # at an earlier start; what has its replies by now is in the cache
+        # What failed at an earlier start and has its replies by now is in the cache.
+        if ERROR in added and any(ERROR in row for row in islice(read_rows(args.output), job.done)):
             job.redo(work, lambda row: ERROR in row, chunk_size=args.chunk_size)
         with progress("judging", job.valid, job.done) as tell:
             job.run(work, chunk_size=args.chunk_size, on_chunk=lambda _: tell(job.done))
@@ -142,18 +132,16 @@ def _run(
         print_json({**summary, "rejected_lines": job.rejected, "output": str(args.output)})
     else:
         print(f"{text}\noutput: {args.output}" + (f"\nrejected: {job.rejected_path}" if job.rejected else ""))
-    if unasked := [row[ERROR] for row in rows if ERROR in row]:
+    if ERROR in added and (unasked := [row[ERROR] for row in rows if ERROR in row]):
         say(
             f"error: {len(unasked)} of {len(rows)} answers have a request without a reply, the last: {unasked[-1]}; "
             "run the same command again to ask for these"
         )
         return FAILED
-    return args.exit_code(failed_share(sum((statuses_of(row, added) for row in rows), Counter())), job.rejected)
-
-
-def statuses_of(row: Record, added: Sequence[str]) -> Counter[str]:
-    """How often each status is among the sentences of an answer, or of all answers that one was chosen from."""
-    return Counter(row[BEST]["statuses"] if BEST in added else [s["status"] for s in row["sentences"]])
+    statuses: Counter[str] = Counter()
+    for row in rows:  # of all answers that one was chosen from
+        statuses.update(row[BEST]["statuses"] if BEST in added else [s["status"] for s in row["sentences"]])
+    return args.exit_code(failed_share(statuses), job.rejected)
 
 
 def check_candidates(record: Record) -> list[Problem]:
@@ -171,8 +159,6 @@ def choose(records: Sequence[Record], annotator: Annotator) -> list[Record]:
 
     Where no answer could be judged, ``answer``, ``index`` and ``model`` are None.
     """
-    from mitigate.inference.correct import best_of
-
     kept: list[Record] = [{k: v for k, v in record.items() if k not in CHOSEN} for record in records]
     judged = iter(annotator.annotate_batch({**row, "answer": a["text"]} for row in kept for a in row["answers"]))
     rows: list[Record] = []
@@ -213,11 +199,12 @@ def summary_of_corrected(rows: Sequence[Record]) -> tuple[Record, str]:
 def summary_of_chosen(rows: Sequence[Record]) -> tuple[Record, str]:
     """The mean rates of all candidates and of the chosen: as JSON values and in words."""
 
-    def mean(rates: list[float]) -> float | None:
-        return sum(rates) / len(rates) if rates else None
+    def mean(rates: list[float | None]) -> float | None:
+        known = [rate for rate in rates if rate is not None]
+        return sum(known) / len(known) if known else None
 
-    every = mean([rate for row in rows for rate in row[BEST]["rates"] if rate is not None])
-    best = mean([row["hallucination_rate"] for row in rows if row["hallucination_rate"] is not None])
+    every = mean([rate for row in rows for rate in row[BEST]["rates"]])
+    best = mean([row["hallucination_rate"] for row in rows])
     none = sum(row[BEST]["index"] is None for row in rows)
     text = (
         f"{counted(len(rows), 'question')}"

@@ -44,8 +44,12 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: Args) -> int:
-    """Serve until interrupted."""
-    people = _people(args.auth)
+    people = []
+    for text in [*args.auth, *filter(None, [os.environ.get(AUTH)])]:
+        name, colon, password = text.partition(":")
+        if not (name and colon and password):
+            raise UsageError("--auth: expected NAME:PASSWORD")
+        people.append((name, password))
     names = args.annotator or ["embedded"]
     calibration = args.calibration_options(names[0])
     with usage("demo needs more packages, pip install 'hallucination-toolkit[demo]': ", ImportError):
@@ -76,14 +80,3 @@ def run(args: Args) -> int:
     with usage(f"cannot listen on {args.host}, port {args.port or 'from 7860 on'}: ", OSError):
         launch(page, limits, host=args.host, port=args.port, auth=people, share=args.share)
     return 0
-
-
-def _people(given: list[str]) -> list[tuple[str, str]]:
-    """Names and passwords of the options and of the environment."""
-    people = []
-    for text in [*given, *filter(None, [os.environ.get(AUTH)])]:
-        name, colon, password = text.partition(":")
-        if not (name and colon and password):
-            raise UsageError("--auth: expected NAME:PASSWORD")
-        people.append((name, password))
-    return people

@@ -47,9 +47,7 @@ from mitigate.report.terminal import console, figure, plain, table
 
 if TYPE_CHECKING:
     from annotators.base import Annotator
-    from annotators.evaluation.evaluate import LabelledSentence
     from annotators.generative.prompts import Protocol
-    from mitigate.labels import LabelledFiles
 
 T = TypeVar("T")
 WIDE = 140  # columns that the intervals need
@@ -118,7 +116,16 @@ def run(args: Args) -> int:
     seed = args.seed or 0
     files = read_labelled(paths, folds)
     set_aside(files.rejected, args.output)
-    rows = _chosen(files, args)
+    if files.fold_files:
+        folders = ", ".join(sorted({str(file.parent) for file in files.fold_files}))
+        say(
+            f"fold {args.fold}: {len(files.rows)} of {files.n_valid} rows; "
+            f"folds computed over {len(files.fold_files)} files of {folders}"
+        )
+    if not files.rows:
+        where = f" in fold {args.fold}" if files.n_valid else ""
+        raise UsageError(f"--input: expected labelled sentences; found none{where}")
+    rows = _drawn(files.rows, args)
     names = args.compare or [args.annotator]
     results, answers = [], []
     target = args.output or args.judgements
@@ -197,20 +204,6 @@ def _kept(args: Args) -> Path | None:
     if args.max_cost is not None:
         raise UsageError("--max-cost: expected --output or --cache beside it, so that nothing paid for is lost")
     return None
-
-
-def _chosen(files: LabelledFiles, args: Args) -> list[LabelledSentence]:
-    rows = files.rows
-    if files.fold_files:
-        folders = ", ".join(sorted({str(file.parent) for file in files.fold_files}))
-        say(
-            f"fold {args.fold}: {len(rows)} of {files.n_valid} rows; "
-            f"folds computed over {len(files.fold_files)} files of {folders}"
-        )
-    if not rows:
-        where = f" in fold {args.fold}" if files.n_valid else ""
-        raise UsageError(f"--input: expected labelled sentences; found none{where}")
-    return _drawn(rows, args)
 
 
 def _drawn(rows: list[T], args: Args) -> list[T]:

@@ -12,7 +12,7 @@ cache, so that the same command asks nothing twice after it was killed.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, fields, replace
 from functools import partial
@@ -61,33 +61,45 @@ def add_parser(subparsers: Subparsers) -> None:
     """Add `fewl` with its four sub-commands."""
     fewl = add_command(subparsers, "fewl", "Score answers and rank models without gold labels.", exit_codes="")
     kinds = fewl.add_subparsers(dest="kind", required=True, metavar="WHAT")
-    scored, sources = "what `mitigate fewl score` wrote", "questions with a short and a long answer"
-    for name, text, more, rows, add_options, run in (
-        ("score", SCORE, SCORE_MORE, "questions with answers", _score_options, run_score),
-        ("rank", RANK, "", scored, _rank_options, run_rank),
-        ("pick", "Write the best-scored answer of each record.", "", scored, _pick_options, run_pick),
-        ("build-benchmark", BUILD, BUILD_MORE, sources, _build_options, run_build),
-    ):
+
+    def add(name: str, text: str, more: str, rows: str, run: Callable[[Args], int]) -> Parser:
         parser = add_command(kinds, name, text, more)
         parser.input(f"This JSON Lines file holds {rows}.")
         parser.output(required=name != "rank")
-        add_options(parser)
         parser.set_defaults(run=run)
+        return parser
 
-
-SCORE = "Score every answer by reference answers of language models."
-SCORE_MORE = (
-    'Records are {"id", "question", "answers": [{"text", "model"?, "label"?}], "reference_answers": {"llm": text or '
-    '[text, …]}, "iw"?: […], "co"?: […]}, one JSON object a line. What is missing is asked from --reference-llm and '
-    "--answer-llm; every reply is kept in OUTPUT.cache.sqlite, so that the same command goes on after it was killed. "
-    "The neighbours of a question are the other questions of the input."
-)
-RANK = "Rank the models of scored records by mean score, with 95 % bootstrap intervals over questions."
-BUILD = "Make CHALE-style answers with controlled hallucinations."
-BUILD_MORE = (
-    'Sources are {"question", "short_answer", "long_answer"}, one JSON object a line. The result is records for '
-    "`mitigate fewl score`, which still need reference answers."
-)
+    text = "Score every answer by reference answers of language models."
+    more = (
+        'Records are {"id", "question", "answers": [{"text", "model"?, "label"?}], "reference_answers": {"llm": text '
+        'or [text, …]}, "iw"?: […], "co"?: […]}, one JSON object a line. What is missing is asked from '
+        "--reference-llm and --answer-llm; every reply is kept in OUTPUT.cache.sqlite, so that the same command goes "
+        "on after it was killed. The neighbours of a question are the other questions of the input."
+    )
+    _score_options(add("score", text, more, "questions with answers", run_score))
+    text = "Rank the models of scored records by mean score, with 95 % bootstrap intervals over questions."
+    rank = add("rank", text, "", "what `mitigate fewl score` wrote", run_rank)
+    rank.file("--png", "A plot shows the ranking with its intervals.")
+    text = (
+        'Kendall\'s τ compares the ranking with this JSON object {"model": number, higher is better}, or, for the word '
+        "labels, with the share of true labels."
+    )
+    rank.option("--truth", text, "FILE")
+    rank.seed("Bootstrap samples")
+    text = "Write the best-scored answer of each record."
+    pick = add("pick", text, "", "what `mitigate fewl score` wrote", run_pick)
+    text = "Records whose entropy exceeds H (0: the LLMs mean the same) get no answer."
+    pick.number("--abstain-above", text, "0 or more", lambda h: h >= 0, "H")
+    text = "Make CHALE-style answers with controlled hallucinations."
+    more = (
+        'Sources are {"question", "short_answer", "long_answer"}, one JSON object a line. The result is records for '
+        "`mitigate fewl score`, which still need reference answers."
+    )
+    build = add("build-benchmark", text, more, "questions with a short and a long answer", run_build)
+    build.count("--answers", "Each question gets N answers of each kind (%(default)s).", 3)
+    text = "Sentence embeddings come from NAME, as in `mitigate fewl score` (%(default)s)."
+    build.option("--embedding", text, "NAME", default="auto")
+    build.seed("All choices")
 
 
 # --- score --------------------------------------------------------------------------------------------------------
@@ -222,7 +234,7 @@ def run_score(args: Args) -> int:
 
 
 def _check_score(args: Args) -> dict[str, Any]:
-    """Refuse wrong options, and those without effect; returns those of the annotator that compares answers."""
+    """Refuse wrong options, and those without effect; the options of the annotator that compares answers."""
     annotator = models.check_similarity(args.similarity)
     if args.expertise == "prompted" and not args.reference_llm:
         raise UsageError("--expertise prompted asks the reference LLMs: give each as --reference-llm")
@@ -279,12 +291,10 @@ def _print_scores(output: Path, summary: dict[str, Any]) -> None:
         f"FEWL, {options['aggregation']}, {options['divergence']}, expertise {options['expertise']}, "
         f"similarity {plain(summary['similarity'])}, embedding {plain(summary['embedding'])}"
     )
-    counts = [
-        [name.replace("_", " "), f"{value:,}"]
-        for name, value in asdict(report).items()
-        if isinstance(value, int) and (value or name in ("questions", "answers", "scored"))
-    ]
-    out.print(table(("what", "number"), [*counts, ["rejected lines", f"{summary['rejected_lines']:,}"]]))
+    counts = {name: n for name, n in asdict(report).items() if isinstance(n, int)}
+    counts = {name: n for name, n in counts.items() if n or name in ("questions", "answers", "scored")}
+    counts["rejected lines"] = summary["rejected_lines"]
+    out.print(table(("what", "number"), ([name.replace("_", " "), f"{n:,}"] for name, n in counts.items())))
     rows = []
     for name, mean in report.mean_lambda.items():
         agreed = summary.get("agreement", {}).get(name, {})
@@ -298,16 +308,6 @@ def _print_scores(output: Path, summary: dict[str, Any]) -> None:
 
 
 # --- rank ---------------------------------------------------------------------------------------------------------
-
-
-def _rank_options(parser: Parser) -> None:
-    parser.file("--png", "A plot shows the ranking with its intervals.")
-    text = (
-        'Kendall\'s τ compares the ranking with this JSON object {"model": number, higher is better}, or, for the word '
-        "labels, with the share of true labels."
-    )
-    parser.option("--truth", text, "FILE")
-    parser.seed("Bootstrap samples")
 
 
 def check_scored(record: Record) -> list[Problem]:
@@ -328,10 +328,16 @@ def check_scored(record: Record) -> list[Problem]:
 def run_rank(args: Args) -> int:
     args.check_files()
     _check_plot(args.png, "--png")
-    truth, from_labels = _truth(args.truth)
+    truth = None
+    if args.truth not in (None, "labels"):
+        with files(UsageError, f"--truth: cannot read {args.truth}"):
+            truth, problems = parse_line(Path(args.truth).read_bytes(), _check_truth)
+        if truth is None:
+            raise UsageError(f'--truth: {args.truth}, as {{"model": number}}: {problems[0]}')
+        truth = {model: float(value) for model, value in truth.items()}
     records, rejected = read_whole(args.input, check_scored, args.output)
     with usage(f"{args.input}: "):
-        ranking = rank_models(records, truth=truth, truth_from_labels=from_labels, seed=args.seed)
+        ranking = rank_models(records, truth=truth, truth_from_labels=args.truth == "labels", seed=args.seed)
     result = {**asdict(ranking), "rejected_lines": rejected}
     if args.output is not None:
         write_json(args.output, {**args.provenance(), **result})
@@ -345,16 +351,6 @@ def run_rank(args: Args) -> int:
             if path is not None:
                 print(f"{name}: {path}")
     return REJECTED if rejected else 0
-
-
-def _truth(name: str | None) -> tuple[dict[str, float] | None, bool]:
-    if name is None or name == "labels":
-        return None, name == "labels"
-    with files(UsageError, f"--truth: cannot read {name}"):
-        value, problems = parse_line(Path(name).read_bytes(), _check_truth)
-    if value is None:
-        raise UsageError(f'--truth: {name}, as {{"model": number}}: {problems[0]}')
-    return {model: float(v) for model, v in value.items()}, False
 
 
 def _check_truth(value: Record) -> list[Problem]:
@@ -388,11 +384,6 @@ def _print_ranking(ranking: Ranking) -> None:
 # --- pick and build-benchmark -------------------------------------------------------------------------------------
 
 
-def _pick_options(parser: Parser) -> None:
-    text = "Records whose entropy exceeds H (0: the LLMs mean the same) get no answer."
-    parser.number("--abstain-above", text, "0 or more", lambda h: h >= 0, "H")
-
-
 def run_pick(args: Args) -> int:
     args.check_files()
     records, rejected = read_whole(args.input, check_scored, args.output)
@@ -410,13 +401,6 @@ def run_pick(args: Args) -> int:
     }
     _print_summary(args, summary)
     return REJECTED if rejected else 0
-
-
-def _build_options(parser: Parser) -> None:
-    parser.count("--answers", "Each question gets N answers of each kind (%(default)s).", 3)
-    text = "Sentence embeddings come from NAME, as in `mitigate fewl score` (%(default)s)."
-    parser.option("--embedding", text, "NAME", default="auto")
-    parser.seed("All choices")
 
 
 def run_build(args: Args) -> int:

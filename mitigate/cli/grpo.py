@@ -17,7 +17,7 @@ from mitigate.io import usage
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add the command to the list; TRL's parser reads its options. Without any it prints TRL's help."""
+    """Add the command to the list; TRL's parser reads its options."""
     more = (
         "All options are those of `trl grpo`, with --gamma, --sequence_share, --eos, --thinking, --baseline and --clip "
         "for the credit of sentences; `mitigate grpo --help` lists them where TRL is installed."
@@ -27,7 +27,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(words: Sequence[str]) -> int:
-    """Train as the options say; returns the exit code."""
     from unittest import mock
 
     with usage("grpo needs TRL, pip install 'hallucination-toolkit[trl]': ", ImportError):

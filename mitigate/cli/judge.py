@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import closing
 from functools import partial
-from typing import Any
 
 from annotators.records import failed_share
 from engines.types import EngineError
 from engines.usage import METER
 from mitigate.cli.options import Args, Subparsers, add_command, print_json
-from mitigate.io import FAILED, Record, UsageError, check_texts, read_whole, say, write_lines
+from mitigate.io import FAILED, UsageError, check_texts, read_whole, say, write_lines
 from mitigate.models import failures, open_annotator, open_engine
 from mitigate.report.totals import percent
 
@@ -43,7 +42,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: Args) -> int:
-    from mitigate.inference.judge import tally
+    from mitigate.inference.judge import by_annotator, by_engine, estimate, tally, with_silence
 
     args.check_engine()
     options = args.calibration_options(args.annotator)
@@ -54,9 +53,19 @@ def run(args: Args) -> int:
         raise UsageError(f"{args.input}: expected pairs of answers, found no good line")
     failed: str | None = None
     if args.engine is None:
-        judged = _by_annotator(args, options, pairs)
+        if missing := sum(not pair.get("reference") for pair in pairs):
+            raise UsageError(f"--annotator: {missing} of {len(pairs)} pairs have no reference to judge against")
+        judged = with_silence(pairs, partial(by_annotator, annotator=open_annotator(args.annotator, options)))
     else:
-        judged, failed = _by_engine(args, pairs)
+        cost = estimate(pairs)
+        tokens = METER.foreseen(cost["prompt_tokens"], cost["reply_tokens"])
+        say(f"{cost['requests']:,} requests to {args.engine}: {tokens} (fewer where replies are in the cache)")
+        cache = args.cache_file()
+        with closing(open_engine(args.engine, "--engine", cache)) as engine:
+            try:
+                judged, failed = with_silence(pairs, partial(by_engine, engine=engine)), failures([engine])
+            except EngineError as error:
+                raise EngineError(f"{error}; the same command continues from {cache}") from error
     write_lines(args.output, ({**p, "outcome": o, **more} for p, (o, more) in zip(pairs, judged, strict=True)))
     result = tally([outcome for outcome, _ in judged])
     statuses = sum((Counter(more.get("statuses", {})) for _, more in judged), Counter[str]())
@@ -77,27 +86,3 @@ def run(args: Args) -> int:
         say(f"error: {failed}; their pairs count as unsure: the same command with --overwrite asks only these again")
         return FAILED
     return args.exit_code(failed_share(statuses), rejected)
-
-
-def _by_annotator(args: Args, options: dict[str, Any], pairs: list[Record]) -> list[Any]:
-    from mitigate.inference.judge import by_annotator, with_silence
-
-    if missing := sum(not pair.get("reference") for pair in pairs):
-        raise UsageError(f"--annotator: {missing} of {len(pairs)} pairs have no reference to judge against")
-    annotator = open_annotator(args.annotator, options)
-    return with_silence(pairs, lambda some: by_annotator(some, annotator))
-
-
-def _by_engine(args: Args, pairs: list[Record]) -> tuple[list[Any], str | None]:
-    """Outcomes, and which requests failed."""
-    from mitigate.inference.judge import by_engine, estimate, with_silence
-
-    cost = estimate(pairs)
-    tokens = METER.foreseen(cost["prompt_tokens"], cost["reply_tokens"])
-    say(f"{cost['requests']:,} requests to {args.engine}: {tokens} (fewer where replies are in the cache)")
-    cache = args.cache_file()
-    with closing(open_engine(args.engine, "--engine", cache)) as engine:
-        try:
-            return with_silence(pairs, lambda some: by_engine(some, engine)), failures([engine])
-        except EngineError as error:
-            raise EngineError(f"{error}; the same command continues from {cache}") from error

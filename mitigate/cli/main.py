@@ -46,12 +46,9 @@ def build_parser(program: str = "mitigate", annotators: Mapping[str, Annotator] 
 def main(
     argv: Sequence[str] | None = None, *, program: str = "mitigate", annotators: Mapping[str, Annotator] | None = None
 ) -> int:
-    """Run one command and return its exit code.
+    """Run one command, by default that of this process, and return its exit code.
 
-    Args:
-        argv: Words of the command line; None: those of this process.
-        program: What the user typed to get here, for messages.
-        annotators: Annotators that the recipes of `run` may use under these names, besides those a string can name.
+    ``program`` is what the user typed to get here, for messages. Recipes may use the ``annotators`` by these names.
     """
     for name, value in (("OMP_WAIT_POLICY", "PASSIVE"), ("GOMP_SPINCOUNT", "0")):  # read when torch is first imported
         os.environ.setdefault(name, value)  # threads that spin are many times slower where other work runs

@@ -64,7 +64,6 @@ def add_parser(subparsers: Subparsers, annotators: Mapping[str, Annotator]) -> N
 
 
 def run(args: Args, *, program: str, tasks: tuple[str, ...], annotators: Mapping[str, Annotator]) -> int:
-    """Run one recipe; returns the exit code."""
     from mitigate.recipes.config import dump, find_recipe, load_recipe, read_yaml, recipes_folder
     from mitigate.recipes.folder import open_run
 
@@ -109,7 +108,6 @@ def run(args: Args, *, program: str, tasks: tuple[str, ...], annotators: Mapping
 
 
 def print_recipes(args: Args) -> int:
-    """A table of the recipes: name, what it does, hardware and minutes."""
     from mitigate.recipes.config import list_recipes, read_yaml, recipes_folder
 
     folder = recipes_folder()
@@ -117,11 +115,10 @@ def print_recipes(args: Args) -> int:
     if args.json:
         print_json({name: {k: row.get(k) for k in ("about", "hardware", "minutes")} for name, row in rows.items()})
         return 0
-    cells = []
+    shown = table(("recipe", "what it does", "needs", "takes"), (), box=None, pad_edge=False)
     for name, row in rows.items():
         time = "not measured" if row.get("minutes") is None else f"{row['minutes']:g} min"
-        cells.append([plain(text) for text in (name, row.get("about", ""), row.get("hardware", ""), time)])
-    shown = table(("recipe", "what it does", "needs", "takes"), cells, box=None, pad_edge=False)
+        shown.add_row(*map(plain, (name, row.get("about", ""), row.get("hardware", ""), time)))
     shown.columns[0].no_wrap = True
     console(250).print(shown)  # in a pipe one line each
     return 0

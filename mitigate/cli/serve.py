@@ -9,7 +9,7 @@ An application changes its base URL to http://127.0.0.1:8710/v1 and sends its re
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from socket import socket
 
 from engines import check_base_url
@@ -64,15 +64,9 @@ def run(args: Args) -> int:
             engine = stack.enter_context(closing(open_engine(args.engine, "--engine", args.cache)))
             regenerate = with_engine(engine)
         annotator = open_annotator(args.annotator, options)
-        proxy = Proxy(
-            args.upstream,
-            annotator,
-            regenerate=regenerate,
-            token=token,
-            key=os.environ.get(KEY) or None,
-            max_bytes=args.max_bytes,
-            timeout=args.timeout,
-        )
+        limits = {"max_bytes": args.max_bytes, "timeout": args.timeout}
+        key = os.environ.get(KEY) or None
+        proxy = Proxy(args.upstream, annotator, regenerate=regenerate, token=token, key=key, **limits)
 
         class Server(uvicorn.Server):
             """A server that tells its base URL once it listens."""
@@ -87,10 +81,6 @@ def run(args: Args) -> int:
 
         settings = {"host": args.host, "port": args.port, "log_level": "warning", "timeout_graceful_shutdown": 5}
         server = Server(uvicorn.Config(proxy.app(), **settings))
-        try:
+        with suppress(KeyboardInterrupt, SystemExit):  # uvicorn has said why, such as a port in use
             server.run()
-        except SystemExit:  # uvicorn has said why, such as a port in use
-            return FAILED
-        except KeyboardInterrupt:
-            pass
         return 0 if server.started else FAILED

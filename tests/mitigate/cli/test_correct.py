@@ -115,7 +115,7 @@ def test_correct_with_an_engine_deletion_and_abstention(tmp_path, annotator):
 def test_best_of_chooses_and_says_why(tmp_path, annotator, capsys):
     several = [{"text": LOST, "model": "a"}, {"text": RIGHT, "model": "b"}]
     given = (REFERENCE, several), ("", several[1:]), (REFERENCE, []), (REFERENCE, ["text"])
-    own = {"model": "mine", "index": 7, "rates": [], "statuses": "x", "best_of": "of an earlier run"}
+    own = {"model": "mine", "index": 7, "rates": [], "statuses": "x", "correction_error": "x", "best_of": "old"}
     rows = [{"question": "q", "reference": reference, "answers": texts, **own} for reference, texts in given]
     source, out = write_rows(tmp_path / "in.jsonl", rows), tmp_path / "best.jsonl"
     assert run("best-of", "--input", source, "--output", out) == 3
