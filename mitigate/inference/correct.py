@@ -78,8 +78,7 @@ class Corrected:
 
     def owner(self, change: Change) -> int:
         """The number of the original sentence that a change lies in."""
-        sentences = enumerate(self.before.sentences)
-        return next(i for i, s in sentences if s.start <= change.start and change.end <= s.end)
+        return next(i for i, s in enumerate(self.before.sentences) if s.start <= change.start and change.end <= s.end)
 
     def keep(self, changes: Sequence[Change], annotation: Annotation, numbers: Sequence[int] = ()) -> None:
         """Take changes over where with them fewer sentences are hallucinated than so far, and no more unchecked.
@@ -133,11 +132,8 @@ def correct(
         abstain_above: Where the hallucination rate is above it after all that, in [0, 1), the answer becomes an
             abstention, as does one of which nothing is left; None: only that one.
 
-    Returns:
-        One per record, in order. ``len(hallucinated(after)) <= len(hallucinated(before))`` always.
-
-    Raises:
-        ValueError: A record lacks a reference or an answer, or `abstain_above` is out of range.
+    Returns one per record, in order; ``len(hallucinated(after)) <= len(hallucinated(before))`` always. Raises
+    ValueError: a record lacks a reference or an answer, or `abstain_above` is out of range.
     """
     if abstain_above is not None and not 0 <= abstain_above < 1:
         raise ValueError(f"abstain_above: expected a rate in [0, 1) or None, got {abstain_above!r}")
@@ -147,7 +143,15 @@ def correct(
             if given := one.before.sentences[i].correction:
                 one.proposals[i] = [[Change(e.source, e.target, e.start, e.end, "annotator") for e in given]]
     if regenerate is not None:
-        _propose_regenerated(corrected, regenerate)
+        asked = [(one, i) for one in corrected for i in hallucinated(one.before)]
+        texts = regenerate([Request.of(one.before, i) for one, i in asked])
+        for (one, i), text in zip(asked, texts, strict=True):
+            old = one.before.sentences[i]
+            if isinstance(text, Unanswered):
+                one.error = text.reason
+            elif text is not None and text != old.text:
+                change = Change(old.text, text, old.start, old.end, "engine" if text else "deleted")
+                one.proposals.setdefault(i, []).append([change])
     while waiting := [one for one in corrected if one.proposals]:
         _try_next(waiting, annotator)
     if delete:  # first the sentences without a kept change; where that does not help, all that were flagged
@@ -157,22 +161,14 @@ def correct(
         rate = one.after.hallucination_rate
         nothing_left = bool(one.changes) and not one.answer.strip()
         if nothing_left or (abstain_above is not None and rate is not None and rate > abstain_above):
-            _abstain(one)
+            answer = str(one.before.record["answer"])
+            text = ABSTENTION["zh" if is_chinese(answer) else "en"]
+            sentence = SentenceAnnotation(text, 0, len(text), "checked", "no_fact")
+            one.after = replace(one.after, record={**one.before.record, "answer": text}, sentences=(sentence,))
+            one.action, one.changes = "abstained", (Change(answer, text, 0, len(answer), "deleted"),)
         elif one.changes:
             one.action = "corrected"
     return corrected
-
-
-def _propose_regenerated(corrected: Sequence[Corrected], regenerate: Regenerate) -> None:
-    asked = [(one, i) for one in corrected for i in hallucinated(one.before)]
-    texts = regenerate([Request.of(one.before, i) for one, i in asked])
-    for (one, i), text in zip(asked, texts, strict=True):
-        sentence = one.before.sentences[i]
-        if isinstance(text, Unanswered):
-            one.error = text.reason
-        elif text is not None and text != sentence.text:
-            change = Change(sentence.text, text, sentence.start, sentence.end, "engine" if text else "deleted")
-            one.proposals.setdefault(i, []).append([change])
 
 
 Trial = tuple[Corrected, tuple[Change, ...], list[int]]
@@ -180,8 +176,8 @@ Trial = tuple[Corrected, tuple[Change, ...], list[int]]
 
 
 def _judged(trials: Sequence[Trial], annotator: Annotator) -> Iterator[tuple[Trial, Annotation]]:
-    records = [(one.before.record, changes) for one, changes, _ in trials]
-    edited = [{**record, "answer": apply(str(record["answer"]), changes)} for record, changes in records]
+    records = ((one.before.record, changes) for one, changes, _ in trials)
+    edited = ({**record, "answer": apply(str(record["answer"]), changes)} for record, changes in records)
     return zip(trials, annotator.annotate_batch(edited), strict=True)
 
 
@@ -198,8 +194,7 @@ def _try_next(corrected: Sequence[Corrected], annotator: Annotator) -> None:
         one.proposals = {i: proposals[1:] for i, proposals in one.proposals.items() if len(proposals) > 1}
     again: list[Trial] = []
     for (one, changes, numbers), annotation in _judged(trials, annotator):
-        worse = _still_flagged(one, changes, annotation)
-        if not worse:
+        if not (worse := _still_flagged(one, changes, annotation)):
             one.keep(changes, annotation, numbers)
         elif len(worse) < len(numbers):
             kept = tuple(c for c in changes if one.owner(c) not in worse)
@@ -249,14 +244,6 @@ def _without_leading_blanks(answer: str, changes: Sequence[Change]) -> tuple[Cha
     return tuple(out)
 
 
-def _abstain(one: Corrected) -> None:
-    answer = str(one.before.record["answer"])
-    text = ABSTENTION["zh" if is_chinese(answer) else "en"]
-    sentence = SentenceAnnotation(text, 0, len(text), "checked", "no_fact")
-    one.after = replace(one.after, record={**one.before.record, "answer": text}, sentences=(sentence,))
-    one.action, one.changes = "abstained", (Change(answer, text, 0, len(answer), "deleted"),)
-
-
 def best_of(annotations: Sequence[Annotation]) -> int | None:
     """The number of the answer to give, of several annotated answers to one question; None where none was checked.
 
@@ -298,7 +285,6 @@ class Request:
 
     @classmethod
     def of(cls, annotation: Annotation, number: int) -> Request:
-        """The request for one sentence of an annotation."""
         sentence, record = annotation.sentences[number], annotation.record
         return cls(
             sentence.text,
@@ -345,14 +331,11 @@ def prompt(request: Request) -> Chat:
 def read_reply(reply: str | None, sentence: str) -> str | None:
     """The new sentence of a reply to a flagged sentence, "" where the model found nothing to keep.
 
-    None stands for a reply of another form: empty, several lines, more than two sentences, three times as long as the
-    old one.
+    None for a reply of another form: empty, several lines, more than two sentences, three times as long as the old one.
     """
-    if reply is None or not reply.strip():
-        return None
-    if NOTHING.lower() in reply.lower():
-        return "" if len(reply.strip()) <= len(NOTHING) + 2 else None
-    found = _WRAP.match(reply)
+    if NOTHING.lower() in (reply or "").lower():
+        return "" if len(str(reply).strip()) <= len(NOTHING) + 2 else None
+    found = _WRAP.match(reply or "")
     text = (found.group(1) or found.group(2) or "").strip() if found else ""
     if not text or "\n" in text or _MARK.search(text) or len(text) > 3 * max(len(sentence), 40):
         return None
@@ -360,10 +343,7 @@ def read_reply(reply: str | None, sentence: str) -> str | None:
 
 
 def replies(engine: Engine, chats: Sequence[Chat], tokens: int) -> list[ChatResult]:
-    """Greedy replies of at most ``tokens``; where these went into thinking, asked for again with room for it.
-
-    EngineError where the engine answers nothing more.
-    """
+    """Greedy replies of at most ``tokens``; where these went into thinking, asked for again with room for it."""
     if not chats:
         return []
     found = list(engine.chat(chats, Sampling(max_tokens=tokens)))
@@ -379,14 +359,9 @@ def replies(engine: Engine, chats: Sequence[Chat], tokens: int) -> list[ChatResu
 
 
 def with_engine(engine: Engine) -> Regenerate:
-    """A `regenerate` for :func:`correct` that asks any engine for greedy replies.
-
-    The function that it returns raises EngineError where the engine answers nothing more.
-    """
+    """A `regenerate` for :func:`correct` that asks any engine; EngineError where that answers nothing more."""
 
     def regenerate(requests: Sequence[Request]) -> list[str | Unanswered | None]:
-        if not requests:
-            return []
         results = replies(engine, [prompt(request) for request in requests], MAX_REPLY)
         return [
             read_reply(r.text, q.sentence) if r.error is None else Unanswered(r.error)

@@ -51,8 +51,8 @@ def tally(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     shares = {o: merged[o] / n for o in ("method", "baseline", "tie")} if n else {}
     rate = low = high = None
     if decided:
-        rate = counts["method"] / decided
-        low, high = map(float, binomtest(counts["method"], decided).proportion_ci(method="wilson"))
+        found = binomtest(counts["method"], decided)
+        rate, (low, high) = found.statistic, map(float, found.proportion_ci(method="wilson"))
     return {"n": n, **counts, "shares": shares, "win_rate": rate, "low": low, "high": high}
 
 
@@ -89,14 +89,12 @@ def read_verdict(reply: str | None) -> Literal["first", "second", "none"] | None
 def with_silence(pairs: Sequence[Pair], judge: Callable[[Sequence[Pair]], list[Judged]]) -> list[Judged]:
     """Judge the pairs in which both answers say something; an empty answer loses against any other, and two tie."""
     judged = iter(judge(spoken(pairs)))
-
-    def outcome(pair: Pair) -> Judged:
+    out: list[Judged] = []
+    for pair in pairs:
         baseline, method = pair["baseline"].strip(), pair["method"].strip()
-        if baseline and method:
-            return next(judged)
-        return "method" if method else "baseline" if baseline else "tie", {"silent": True}
-
-    return list(map(outcome, pairs))
+        alone: Outcome = "method" if method else "baseline" if baseline else "tie"
+        out.append(next(judged) if baseline and method else (alone, {"silent": True}))
+    return out
 
 
 def spoken(pairs: Sequence[Pair]) -> list[Pair]:
@@ -108,11 +106,8 @@ def estimate(pairs: Sequence[Pair]) -> dict[str, int]:
     """What judging with an LLM will take: requests, about how many prompt tokens, at most how many reply tokens but for
     thoughts."""
     pairs = spoken(pairs)
-    return {
-        "requests": 2 * len(pairs),
-        "prompt_tokens": sum(about_tokens(chat[0]["content"]) for chat in chats(pairs)),
-        "reply_tokens": 2 * len(pairs) * MAX_REPLY,
-    }
+    tokens = sum(about_tokens(chat[0]["content"]) for chat in chats(pairs))
+    return {"requests": 2 * len(pairs), "prompt_tokens": tokens, "reply_tokens": 2 * len(pairs) * MAX_REPLY}
 
 
 def about_tokens(text: str) -> int:
@@ -123,8 +118,7 @@ def about_tokens(text: str) -> int:
 def by_engine(pairs: Sequence[Pair], engine: Engine) -> list[Judged]:
     """Judge pairs with an LLM, both orders, greedy; details are the two verdicts and replies.
 
-    Raises:
-        EngineError: The engine can't answer at all, or stopped answering.
+    Raises EngineError: it can't answer at all, or stopped answering.
     """
     results = replies(engine, chats(pairs), MAX_REPLY)
     out: list[Judged] = []

@@ -86,8 +86,6 @@ class Proxy:
     _one: anyio.CapacityLimiter | None = field(default=None, repr=False)
 
     def app(self) -> Starlette:
-        """The ASGI application."""
-
         @asynccontextmanager
         async def life(_: Starlette) -> AsyncIterator[None]:
             self._one = anyio.CapacityLimiter(1)
@@ -99,7 +97,6 @@ class Proxy:
         return Starlette(routes=routes, lifespan=life)
 
     async def health(self, _: Request) -> Response:
-        """Says that the proxy is up, and with which annotator."""
         return JSONResponse({"status": "ok", "annotator": self.annotator.who})
 
     async def handle(self, request: Request) -> Response:
@@ -202,13 +199,8 @@ class Proxy:
         """Judge the answers of one reply, in a thread, one reply at a time."""
         said = {i: Sample(t).said for i, t in texts.items()}
         good = {i: texts[i] for i, t in said.items() if t.strip() and len(t) <= self.max_characters}
-        out = {
-            i: Held(
-                texts[i], {"error": f"not judged: expected 1 to {self.max_characters:,} characters, got {len(t):,}"}
-            )
-            for i, t in said.items()
-            if i not in good
-        }
+        wrong = f"not judged: expected 1 to {self.max_characters:,} characters, got"
+        out = {i: Held(texts[i], {"error": f"{wrong} {len(t):,}"}) for i, t in said.items() if i not in good}
         try:
             judged = await anyio.to_thread.run_sync(self._work, list(good.values()), wanted, limiter=self._one)
         except Exception as error:  # whatever it is: the answer is there and passes, and the field says why
@@ -246,8 +238,7 @@ class Proxy:
 def read_request(data: bytes) -> tuple[Wanted | None, bytes, bool]:
     """What a chat request asks of the proxy, the request without that, and whether it is to be streamed.
 
-    Raises:
-        ValueError: The body is no JSON object, or the field is not as expected.
+    Raises ValueError: the body is no JSON object, or the field is not as expected.
     """
     try:
         body = json.loads(data)
@@ -338,7 +329,7 @@ async def judged_stream(chunks: AsyncIterator[bytes], judge: Judge, *, held: boo
     broken: Exception | None = None
     try:
         async for raw, data in read_events(chunks):
-            chunk = _chunk(data) or {}
+            chunk = _chunk(data)
             given = chunk.get("choices")
             if given and not head:
                 head = {key: chunk[key] for key in ("id", "object", "created", "model") if key in chunk}
@@ -410,13 +401,13 @@ def _data(lines: list[bytes]) -> str:
     return b"\n".join(text.removeprefix(b" ") for text in texts).decode("utf-8", "replace")
 
 
-def _chunk(data: str) -> dict[str, Any] | None:
-    """The chunk that an event's data hold, None where they hold something else."""
+def _chunk(data: str) -> dict[str, Any]:
+    """The chunk that an event's data hold, empty where they hold something else."""
     try:
         chunk = json.loads(data)
     except (ValueError, RecursionError):
-        return None
-    return chunk if isinstance(chunk, dict) else None
+        return {}
+    return chunk if isinstance(chunk, dict) else {}
 
 
 def event(chunk: Mapping[str, Any]) -> bytes:
