@@ -70,13 +70,13 @@ def escape(text: str) -> str:
     escaped = html.escape(text)
     if text.isprintable():
         return escaped
-    return HIDDEN.sub(_hidden, escaped).replace("\r", "&#13;")  # else it would be read as a line feed
 
+    def hidden(found: re.Match[str]) -> str:
+        char = found.group()
+        inner = "\ufffd" if char == "\0" or "\ud800" <= char <= "\udfff" else char
+        return f'<span class="hidden" data-name="U+{ord(char):04X}">{inner}</span>'
 
-def _hidden(found: re.Match[str]) -> str:
-    char = found.group()
-    inner = "\ufffd" if char == "\0" or "\ud800" <= char <= "\udfff" else char
-    return f'<span class="hidden" data-name="U+{ord(char):04X}">{inner}</span>'
+    return HIDDEN.sub(hidden, escaped).replace("\r", "&#13;")  # else it would be read as a line feed
 
 
 def wrapped(opening: str, inner: str) -> str:
@@ -85,7 +85,7 @@ def wrapped(opening: str, inner: str) -> str:
 
 
 def marked(text: str, marks: Iterable[Mark]) -> str:
-    """Escaped text with tags around pieces; marks are in order, without overlap."""
+    """Escaped text with tags around pieces, which are in order, without overlap."""
     parts, cursor = [], 0
     for low, high, opening in marks:
         parts += [escape(text[cursor:low]), wrapped(opening, escape(text[low:high]))]
@@ -587,19 +587,17 @@ def _pairs(samples: Iterable[Record]) -> list[tuple[Record, Record]]:
 
 
 def _pair(number: int, before: Record, after: Record) -> str:
-    columns = "".join(_side(name, row) for name, row in (("Before", before), ("After", after)))
+    columns = ""
+    for name, row in (("Before", before), ("After", after)):
+        kinds = Counter(map(kind_of, row["sentences"]))
+        numbers = " ".join(f"{MARKS[kind]}{kinds[kind]}" for kind in KINDS if kinds[kind])
+        text = answer_text(row, lambda _, s: f'<span class="s {kind_of(s)}" title="{WORDS[kind_of(s)]}">')
+        columns += (
+            f"<section><h3>{name} <small>{numbers}</small></h3>{label_bar(kinds)}"
+            f'<div class="answer" dir="auto">{text or "<small>(no answer)</small>"}</div></section>'
+        )
     return (
         f'<article id="q{number}">\n<p class="meta"><span class="number">{number}</span>'
         f"<span>{escape(after.get('done') or 'questions ' + before['set'])}</span></p>\n{_question(before)}"
         f'<div class="pair">{columns}</div>\n{_reference(before["reference"], (), "", SHORT)}</article>\n'
-    )
-
-
-def _side(name: str, row: Record) -> str:
-    kinds = Counter(map(kind_of, row["sentences"]))
-    numbers = " ".join(f"{MARKS[kind]}{kinds[kind]}" for kind in KINDS if kinds[kind])
-    text = answer_text(row, lambda _, s: f'<span class="s {kind_of(s)}" title="{WORDS[kind_of(s)]}">')
-    return (
-        f"<section><h3>{name} <small>{numbers}</small></h3>{label_bar(kinds)}"
-        f'<div class="answer" dir="auto">{text or "<small>(no answer)</small>"}</div></section>'
     )

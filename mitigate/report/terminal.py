@@ -78,36 +78,23 @@ def figure(value: float | None, digits: int = 3) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
-def render_record(record: Record, number: int) -> RenderableType:
-    """One record: question, then each sentence of the answer with label, evidence and correction."""
-    title = str(record["id"]) if record.get("id") is not None else ""
-    parts: list[RenderableType] = [
-        Rule(Text(one_line(f"{number}  {title}".strip(), 60), style="bold"), align="left", style="dim")
-    ]
-    if record.get("question"):
-        parts.append(Text.assemble(("Question  ", "dim"), (printable(record["question"]), "bold")))
-    if not record["sentences"]:
-        parts.append(Text("The answer holds no sentence, so nothing was judged.", style="dim"))
-    parts += [_sentence(sentence, len(record["reference"])) for sentence in record["sentences"]]
-    return Group(*parts, Text(""))
-
-
 def _sentence(sentence: Record, reference_length: int) -> RenderableType:
     kind = kind_of(sentence)
     probability = probability_of(sentence)
     head = f"{MARKS[kind]} {WORDS[kind]}{'' if probability is None else f' {percent(probability)}'}"
     body: list[RenderableType] = [_text(sentence, STYLES[kind].replace("reverse ", ""), UNDERLINED.get(kind, ""))]
     if kind == NOT_CHECKED:
-        body.append(_note("because", reason_of(sentence)))
+        body.append(Text.assemble(("because ", "dim"), reason_of(sentence)))
     found = contrast(sentence["text"], tuple(fragment["text"] for fragment in sentence["fragments"]))
     if kind not in ("supported", "no_fact", NOT_CHECKED):
-        rival = rival_of(sentence)
-        body.append(_note("why:", reason(sentence, found), f" (or {rival})" if rival else ""))
+        rival = f" (or {rival_of(sentence)})" if sentence["scores"] else ""
+        body.append(Text.assemble(("why: ", "dim"), reason(sentence, found), (rival, "dim")))
     for fragment, differing in zip(sentence["fragments"], found.passages, strict=True):
-        place = f" ({fragment['start']}–{fragment['end']} of {reference_length})"
-        quote = Text(one_line(fragment["text"], MAX_EVIDENCE))
+        text, place = fragment["text"], f" ({fragment['start']}–{fragment['end']} of {reference_length})"
+        quote = Text(one_line(text, MAX_EVIDENCE))
         for low, high in differing:  # one_line folds white space
-            quote.stylize("bold", len(_folded(fragment["text"][:low] + "x")) - 1, len(_folded(fragment["text"][:high])))
+            start, end = (len(" ".join(printable(part).split())) for part in (text[:low] + "x", text[:high]))
+            quote.stylize("bold", start - 1, end)
         body.append(Text.assemble(("evidence ", "dim"), "“", quote, "”", (place, "dim")))
     for edit in sentence["correction"]:
         line = Text.assemble(("correction ", "dim"), (f"“{one_line(edit['from'], 120)}”", "strike"), " → ")
@@ -123,22 +110,12 @@ def _sentence(sentence: Record, reference_length: int) -> RenderableType:
 def _text(sentence: Record, style: str, marking: str) -> Text:
     """The sentence; its unsupported words are marked where they are known, else the whole of it."""
     text, spans = sentence["text"], spans_of(sentence)
-    if not spans:
-        return Text(printable(text), style=style + marking)
-    out, cursor = Text(style=style), 0
+    out, cursor = Text(style=style if spans else style + marking), 0
     for low, high in spans:
         out.append(printable(text[cursor:low]))
         out.append(printable(text[low:high]), style="bold" + marking)
         cursor = high
     return out.append(printable(text[cursor:]))
-
-
-def _folded(text: str) -> str:
-    return " ".join(printable(text).split())
-
-
-def _note(word: str, text: str, place: str = "") -> Text:
-    return Text.assemble((f"{word} ", "dim"), text, (place, "dim"))
 
 
 def summary(totals: Totals, rejected: int, paths: list[tuple[str, Path]]) -> Table:
@@ -181,11 +158,19 @@ def rate_line(totals: Totals) -> str:
 
 
 def print_records(console: Console, records: list[Record]) -> None:
-    """Each label with its mark and meaning, then every record."""
+    """Each label with its meaning; then of every record the question and the sentences with what was found."""
     legend = Table.grid(padding=(0, 2))
     for kind in KINDS:
         legend.add_row(Text(f"{MARKS[kind]} {WORDS[kind]}", style=STYLES[kind]), Text(MEANING[kind], style="dim"))
     console.print(legend)
     console.print()
     for number, record in enumerate(records, start=1):
-        console.print(render_record(record, number))
+        title = f"{number}  {record['id']}" if record.get("id") is not None else str(number)
+        console.print(Rule(Text(one_line(title, 60), style="bold"), align="left", style="dim"))
+        if record.get("question"):
+            console.print(Text.assemble(("Question  ", "dim"), (printable(record["question"]), "bold")))
+        if not record["sentences"]:
+            console.print(Text("The answer holds no sentence, so nothing was judged.", style="dim"))
+        for sentence in record["sentences"]:
+            console.print(_sentence(sentence, len(record["reference"])))
+        console.print()

@@ -74,9 +74,9 @@ def likelihood(sentence: Record) -> str:
 
 
 def rival_of(sentence: Record) -> str:
-    """The likeliest label that a sentence was not given, with its probability; "" where there is none."""
-    others = [(p, label) for label, p in (sentence["scores"] or {}).items() if label != sentence["label"]]
-    return f"{WORDS[max(others)[1]]} {percent(max(others)[0])}" if others else ""
+    """The likeliest label that a sentence with probabilities was not given, and its probability."""
+    p, label = max((p, label) for label, p in sentence["scores"].items() if label != sentence["label"])
+    return f"{WORDS[label]} {percent(p)}"
 
 
 def point_of(record: Record) -> str:
@@ -126,14 +126,12 @@ class Totals:
 
     @classmethod
     def of(cls, records: Iterable[Record]) -> Totals:
-        """The counts over some records."""
         totals = cls()
         for record in records:
             totals.add(record)
         return totals
 
     def add(self, record: Record) -> None:
-        """Count one record."""
         kinds = Counter(kind_of(sentence) for sentence in record["sentences"])
         self.records += 1
         self.kinds += kinds
@@ -161,9 +159,7 @@ class Totals:
 
     @property
     def rate(self) -> float | None:
-        """Hallucinated / judged factual sentences in [0, 1], lower is better; None when none is factual, or more than
-        half of the sentences failed.
-        """
+        """Hallucinated / factual in [0, 1]; None when none is factual, or more than half of the sentences failed."""
         return self.hallucinated / self.factual if self.factual and self.failed <= MOST_FAILED else None
 
     @property
@@ -173,7 +169,7 @@ class Totals:
 
     @property
     def failed(self) -> float:
-        """Share of the sentences whose judgement failed, in [0, 1]."""
+        """Share of the sentences whose judgement failed."""
         return self.reasons["failed"] / max(1, self.sentences)
 
     @property
@@ -208,15 +204,15 @@ def verdict(totals: Totals) -> str:
     """The counts as one sentence: "2 sentences contradict the source, 1 is not in it, 4 are supported." """
     where = "in it" if totals.kinds["contradictory"] else "in the source"
     told: list[str] = []
-    for kind, one, many in (
-        ("contradictory", "contradicts the source", "contradict the source"),
-        ("unverifiable", f"is not {where}", f"are not {where}"),
-        ("supported", "is supported", "are supported"),
-        (UNSURE, "is too close to call", "are too close to call"),
-        (NOT_CHECKED, "was not checked", "were not checked"),
+    for kind, one, many, rest in (
+        ("contradictory", "contradicts", "contradict", "the source"),
+        ("unverifiable", "is", "are", f"not {where}"),
+        ("supported", "is", "are", "supported"),
+        (UNSURE, "is", "are", "too close to call"),
+        (NOT_CHECKED, "was", "were", "not checked"),
     ):
         if n := totals.kinds[kind]:
-            told.append(f"{counted(n, 'sentence') if not told else f'{n:,}'} {one if n == 1 else many}")
+            told.append(f"{f'{n:,}' if told else counted(n, 'sentence')} {one if n == 1 else many} {rest}")
     return ", ".join(told) + "." if told else "Nothing in it states a fact that could be checked."
 
 
