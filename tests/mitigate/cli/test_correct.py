@@ -47,10 +47,6 @@ def test_correct_continues_what_was_asked_alike(tmp_path, annotator, capsys):
     assert annotator.calls == calls  # complete: nothing is judged again
     assert run(*args, "--delete") == 2  # its rows were made without
     assert "it was corrected with {'engine': None, 'delete': False" in capsys.readouterr().err
-    annotator.fingerprint, own = "another", annotator.fingerprint
-    assert run(*args) == 2
-    assert "fingerprint rule, and embedded has another" in capsys.readouterr().err
-    annotator.fingerprint = own
     answers(tmp_path, WRONG, RIGHT, RIGHT)
     assert run(*args) == 2
     assert "in.jsonl: 'original_answer' differs" in capsys.readouterr().err

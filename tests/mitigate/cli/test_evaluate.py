@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,25 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     annotator = StandIn()
     monkeypatch.setattr("annotators.load_annotator", lambda name, **options: annotator, raising=False)
     return annotator
+
+
+@pytest.fixture
+def killed(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Runs the command with chunks of three rows, and kills it in place of the chunk of this number."""
+    monkeypatch.setattr("annotators.evaluation.evaluate.CHUNK", 3)
+    judge = stand_in.judge
+
+    def run(number: int, *args: object) -> int:
+        def judging(sentences: Sequence[Any]) -> list[Any]:
+            if len(stand_in.chunks) == number:
+                raise KeyboardInterrupt
+            return judge(sentences)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(stand_in, "judge", judging)
+            return _run(*args)
+
+    return run
 
 
 def _run(*args: object) -> int:
@@ -75,24 +96,14 @@ def test_command_says_over_what_it_computed_the_folds(tmp_path, stand_in, capsys
     assert f"fold train: {len(expected)} of 41 rows; folds computed over 3 files of" in captured.err
 
 
-def test_a_killed_run_goes_on(tmp_path, stand_in, monkeypatch, capsys):
+def test_a_killed_run_goes_on(tmp_path, stand_in, killed, monkeypatch, capsys):
     """Of three chunks the second is killed, its line half written: the rest alone is judged, with the same result."""
-    monkeypatch.setattr("annotators.evaluation.evaluate.CHUNK", 3)
     data = write_rows(tmp_path / "one.jsonl", [*FOUR_WAY, *TWO_WAY])
     args, output = ("--input", data, "--annotator", "a/b", "--output"), tmp_path / "out" / "m.json"
     assert _run(*args, tmp_path / "whole.json") == 0
-    judge = stand_in.judge
-
-    def killed(sentences):
-        if len(stand_in.chunks) == 4:
-            raise KeyboardInterrupt
-        return judge(sentences)
-
-    monkeypatch.setattr(stand_in, "judge", killed)
-    assert _run(*args, output) == 130
+    assert killed(4, *args, output) == 130
     kept = output.with_name("m.json.judged")
     kept.write_bytes(kept.read_bytes() + b'{"of": "12')
-    monkeypatch.setattr(stand_in, "judge", judge)
     copied = output.with_name("other.json.judged")
     copied.write_bytes(kept.read_bytes())
     assert _run(*args, output) == 0
@@ -107,24 +118,15 @@ def test_a_killed_run_goes_on(tmp_path, stand_in, monkeypatch, capsys):
     assert "continuing with the judgements in" in capsys.readouterr().err
 
 
-def test_a_chunk_with_a_failed_judgement_is_asked_again(tmp_path, stand_in, monkeypatch):
+def test_a_chunk_with_a_failed_judgement_is_asked_again(tmp_path, stand_in, killed):
     """Of three chunks the first fails in part and the third is killed: only the second is known afterwards."""
-    monkeypatch.setattr("annotators.evaluation.evaluate.CHUNK", 3)
     data = write_rows(tmp_path / "one.jsonl", [labelled_row("9 failed", "supported"), *FOUR_WAY, *TWO_WAY[:2]])
-    args, judge = ("--input", data, "--annotator", "a/b", "--judgements", tmp_path / "said.jsonl"), stand_in.judge
-
-    def killed(sentences):
-        if len(stand_in.chunks) == 2:
-            raise KeyboardInterrupt
-        return judge(sentences)
-
-    monkeypatch.setattr(stand_in, "judge", killed)
-    assert _run(*args) == 130
+    args = ("--input", data, "--annotator", "a/b", "--judgements", tmp_path / "said.jsonl")
+    assert killed(2, *args) == 130
     first = [row["id"] for row in stand_in.seen[:3]]
     assert "9 failed" in first
     stand_in.seen.clear()
     stand_in.chunks.clear()
-    monkeypatch.setattr(stand_in, "judge", judge)
     _run(*args)
     assert (stand_in.chunks, [row["id"] for row in stand_in.seen[:3]]) == ([3, 3], first)
     assert not (tmp_path / "said.jsonl.judged").exists()
@@ -262,10 +264,3 @@ def test_hostile_names_do_no_harm_in_the_table(tmp_path, stand_in, capsys):
     (fold,) = assign_folds(FOUR_WAY[:1])
     assert _run("--input", data, "--annotator", "a/b", "--fold", (fold + 1) % 5) == 2
     assert f"found none in fold {(fold + 1) % 5}" in capsys.readouterr().err
-
-
-def test_a_wrong_annotator_is_told_before_the_other_judges(tmp_path, stand_in, capsys):
-    data = write_rows(tmp_path / "one.jsonl", FOUR_WAY)
-    assert _run("--input", data, "--compare", "a/b", "embeded") == 2
-    assert "--compare: no such folder 'embeded'" in capsys.readouterr().err
-    assert stand_in.chunks == []

@@ -178,12 +178,6 @@ def test_findings_of_generative_annotators_are_escaped() -> None:
     assert Page(html.findings(one, 10, most=2)).texts("text") == ["Is it?", "ab …"]
 
 
-def test_overlapping_spans_are_cut_by_hand() -> None:
-    # 0: [0, 5), 1: [3, 8) twice, 2: [8, 9); the empty span of 3 owns nothing
-    spans = [(0, 5, 0), (3, 8, 1), (3, 8, 1), (8, 9, 2), (4, 4, 3)]
-    assert html.flattened(spans) == [(0, 3, (0,)), (3, 5, (0, 1)), (5, 8, (1,)), (8, 9, (2,))]
-
-
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12), st.integers(0, 3)), max_size=8))
 def test_flattened_pieces_own_what_the_spans_own(spans: list[tuple[int, int, int]]) -> None:
     def owners(place: int) -> tuple[int, ...]:
