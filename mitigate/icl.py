@@ -70,8 +70,7 @@ def one_line(text: str) -> str:
 def demonstrations(questions: Sequence[str], pool: Sequence[Example], encode: Encode, k: int) -> list[list[Neighbour]]:
     """For each question at most k nearest examples by cosine, the most similar last.
 
-    Examples with the question's own words, or a cosine of SAME and more, are left out. ``encode`` maps texts to
-    vectors of length 1.
+    Examples with the question's own words, or a cosine of SAME and more, are left out; ``encode`` gives unit vectors.
     """
     if not pool or not questions:
         return [[] for _ in questions]

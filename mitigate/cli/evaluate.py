@@ -46,7 +46,6 @@ from mitigate.models import Judgements, check_annotator, open_annotator, open_en
 from mitigate.report.terminal import console, figure, plain, table
 
 if TYPE_CHECKING:
-    from annotators.base import Annotator
     from annotators.generative.prompts import Protocol
 
 T = TypeVar("T")
@@ -147,7 +146,16 @@ def run(args: Args) -> int:
             if args.bertscore:
                 with usage("--bertscore: ", (ImportError, OSError)):
                     similarity, models = bert_scores([row.row for row in rows], judged, args.bertscore)
-            made = _provenance(args, name, annotator, paths) | ({"bert_score_models": models} if models else {})
+        made = {  # what would be needed to run it again, and on what it ran
+            "command": shlex.join(["mitigate", *args.words]),
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "annotator": {"name": annotator.name, "fingerprint": annotator.fingerprint},
+            "data": [{"file": str(path), "sha256": sha256(path)} for path in paths],
+            **{"fold": args.fold, "limit": args.limit, "seed": seed},
+            **({"parametric": True} if args.without_reference else {}),
+            "versions": versions("torch", "transformers"),
+            **({"bert_score_models": models} if models else {}),
+        }
         figures = evaluate(rows, judged, seed=seed, texts=args.texts, similarity=similarity)
         results.append({"run": made, "n_rejected": len(files.rejected), **figures})
         answers.append(judged)
@@ -173,9 +181,7 @@ def run(args: Args) -> int:
 
 
 def _checked(args: Args) -> tuple[tuple[int, ...] | None, list[Path], dict[str, Any], dict[str, Any]]:
-    """Fold numbers, input files, the annotator's options and those of asking a language model, all mistakes found
-    before anything is loaded.
-    """
+    """Fold numbers, input files, the annotator's options and those of asking a language model, all checked."""
     from mitigate.labels import parse_fold
 
     with usage("--fold: "):
@@ -215,9 +221,7 @@ def _drawn(rows: list[T], args: Args) -> list[T]:
 
 
 def untrained_wording(name: str, protocol: Protocol | None = None) -> dict[str, str]:
-    """Its protocol and a wording, NAME/ORDER, that a generative annotator was not trained on; one that was trained
-    elsewhere is taken for one that knows the default.
-    """
+    """Its protocol and a wording, NAME/ORDER, that a generative annotator was not trained on (unknown: the default)."""
     from annotators.generative.annotator import trained_as
     from annotators.generative.prompts import names_of
     from engines import parse_engine
@@ -228,21 +232,6 @@ def untrained_wording(name: str, protocol: Protocol | None = None) -> dict[str, 
     if not others:
         raise UsageError("--disturbed-prompts: it was trained on every wording; give one of your own with --templates")
     return {"protocol": protocol, "prompt": f"{others[-1]}/question-first"}
-
-
-def _provenance(args: Args, name: str, annotator: Annotator, paths: Sequence[Path]) -> dict[str, Any]:
-    """What would be needed to run it again, and on what it ran."""
-    return {
-        "command": shlex.join(["mitigate", *args.words]),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "annotator": {"name": annotator.name, "fingerprint": annotator.fingerprint},
-        "data": [{"file": str(path), "sha256": sha256(path)} for path in paths],
-        "fold": args.fold,
-        "limit": args.limit,
-        "seed": args.seed or 0,
-        **({"parametric": True} if args.without_reference else {}),
-        "versions": versions("torch", "transformers"),
-    }
 
 
 # --- ANAH's published scorer --------------------------------------------------------------------------------------

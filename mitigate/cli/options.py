@@ -50,7 +50,7 @@ class Parser(argparse.ArgumentParser):
 
     @contextmanager
     def group(self, title: str = "", text: str | None = None) -> Iterator[None]:
-        """Options that are added in the block stand together; without a title, one of them has to be given."""
+        """Options that the block adds stand together; without a title, one of them has to be given."""
         self._group = (
             self.add_argument_group(title, text) if title else self.add_mutually_exclusive_group(required=True)
         )
@@ -94,10 +94,7 @@ class Parser(argparse.ArgumentParser):
         self.file("--input", text, required=required, **({"nargs": "+"} if several else {}))
 
     def output(self, *, continued: bool = False, required: bool = True, folder: str = "") -> None:
-        """Add `--output` and `--overwrite`: a file that is continued, or one written whole, or a folder by default.
-
-        A command that writes a file also gets `--json`.
-        """
+        """Add `--output` and `--overwrite`, and `--json` where it is a file and no folder (by default this one)."""
         then = "continues it" if continued else "refuses to replace it without --overwrite"
         where, metavar = (f"folder ({folder})", "DIR") if folder else ("file", "FILE")
         text = f"Results go to this {where}. If it exists, the command {then}."
@@ -110,7 +107,6 @@ class Parser(argparse.ArgumentParser):
         self.flag("--json", "The result is printed as one JSON object, and nothing else.")
 
     def annotator(self, default: str | None = "embedded", *, calibration: bool = True) -> None:
-        """Add `--annotator` and, unless they are added for themselves, `--calibration` and `--expected-rate`."""
         self.option("--annotator", f"{ANNOTATORS}{' (%(default)s)' if default else ''}.", "NAME", default=default)
         if calibration:
             self.calibration()
@@ -149,9 +145,8 @@ class Parser(argparse.ArgumentParser):
         self.count("--chunk-size", "So many records are judged at once (%(default)s).", 32)
 
     def generative(self, *, seed: bool = True, protocols: Sequence[str] = ()) -> None:
-        """Add the options that say how a language model is asked to annotate; each is None unless given.
-
-        A command that has a ``--seed`` of its own, None unless given, leaves this one out; ``protocols`` are its own.
+        """Add how a language model is asked to annotate; each option, also a command's own ``--seed``, is None unless
+        given. ``protocols`` are the command's own.
         """
         where = "KIND is transformers, vllm or openai (any OpenAI-compatible server; OPENAI_API_KEY holds its key)."
         with self.group(f"with --annotator generative:{ENGINE}", where):
@@ -184,7 +179,7 @@ class Parser(argparse.ArgumentParser):
         self.number("--max-failed", text, "a share from 0 to 1", lambda p: 0 <= p <= 1, "SHARE", default=0.1)
 
     def pool(self, per_worker: str) -> None:
-        """Add the options of work by many machines (`mitigate/scale.py`); ``per_worker`` is what each worker loads."""
+        """Add the options of `mitigate/scale.py`; ``per_worker`` is what each worker loads."""
         with self.group("many machines, by Ray (extra `ray`)"):
             text = "INPUT is cut into parts for workers. Finished parts are kept in OUTPUT.parts,"
             self.flag("--distributed", f"{text} and the same command goes on from there.")
@@ -314,9 +309,8 @@ def flags(names: Iterable[str]) -> str:
 
 
 def tell_cost(annotator: Annotator, records: Iterable[Mapping[str, Any]], *, given: bool = False) -> None:
-    """Tell what generative annotators, also in a cascade or an ensemble, will ask about records, before they do.
-
-    ``given``: they are rows, whose sentences are judged as they are.
+    """Tell what generative annotators, also in a cascade or an ensemble, will ask about records, before they do;
+    ``given``: rows, whose sentences are judged as they are.
     """
     from annotators.generative.annotator import GenerativeAnnotator
 
@@ -332,10 +326,7 @@ def tell_cost(annotator: Annotator, records: Iterable[Mapping[str, Any]], *, giv
 
 
 def print_json(result: Mapping[str, Any]) -> None:
-    """Print a result as one JSON object on one line, with escapes where the terminal cannot show a character.
-
-    What was asked of language models comes with it.
-    """
+    """Print a result, and what was asked of language models, as a line of JSON that any terminal can show."""
     result = {**result, "asked": METER.to_dict()} if METER.requests else result
     ascii_only = "utf" not in (sys.stdout.encoding or "").lower()
     try:

@@ -321,8 +321,8 @@ _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\n|\r(?=[^\n]))")  # a CR at the end may b
 async def judged_stream(chunks: AsyncIterator[bytes], judge: Judge, *, held: bool) -> AsyncIterator[bytes]:
     """Every event as it comes; before the end, one chunk with the judgement of each choice.
 
-    With ``held`` the text of each choice stays back and comes with its judgement, before what finishes the choices.
-    Log-probabilities are then left out: they are those of the words before correction.
+    With ``held`` the text of each choice stays back and comes with its judgement, before what finishes the choices;
+    log-probabilities, which are those of the words before correction, are left out.
     """
     texts, head = dict[int, str](), dict[str, Any]()  # the text of each choice; the keys that every chunk has
     last: list[bytes] = []

@@ -33,10 +33,8 @@ class Contrast:
 
 @lru_cache(maxsize=2048)
 def contrast(claim: str, passages: tuple[str, ...]) -> Contrast:
-    """Align a claim with its passages, word by word.
-
-    A word of the claim that the passages lack is marked. Its counterpart is the opposite of it, the number beside the
-    same word, or a word of its kind at its place in the alignment.
+    """Align a claim with its passages. A word that they lack is marked; its counterpart is its opposite, the number
+    beside the same word, or a word of its kind at its place in the alignment.
     """
     text = "\n".join(passages)
     a, b = _words(claim), _words(text)

@@ -129,10 +129,7 @@ def reference_text(reference: str, sentences: Iterable[Record], name: str = "") 
 
 
 def flattened(spans: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, tuple[int, ...]]]:
-    """Spans with an owner, which may overlap, as pieces that do not: (start, end, owners), in order.
-
-    The pieces cover what the spans cover, each character once, with all that own it.
-    """
+    """Spans with an owner, which may overlap, as pieces that do not: (start, end, all owners), in order."""
     changes: dict[int, Counter[int]] = defaultdict(Counter)  # place → owner → how many more of its spans are open
     for start, end, owner in spans:
         if start < end:
@@ -151,9 +148,8 @@ _WORDS = re.compile("\\s+|[\u3400-\u4dbf\u4e00-\u9fff]|\\w+|[^\\w\\s]")
 
 
 def word_pieces(old: str, new: str) -> list[Piece]:
-    """The difference of two texts in whole words; Chinese characters count as words.
-
-    Pieces that are not "new" join to the old text, those that are not "gone" to the new one, whatever the texts hold.
+    """The difference of two texts in whole words (a Chinese character is one): what is not "new" joins to the old text,
+    what is not "gone" to the new one.
     """
     a, b = _WORDS.findall(old), _WORDS.findall(new)
     long = max(len(a), len(b)) > MAX_WORDS
@@ -166,10 +162,9 @@ def word_pieces(old: str, new: str) -> list[Piece]:
 
 
 def difference(text: str, edits: Iterable[Record], start: int = 0) -> str:
-    """A text with its edits: what goes is struck through, what comes is underlined.
+    """A text, at offset ``start`` of the answer, with its edits: what goes is struck through, what comes is underlined.
 
-    An edit that overlaps an earlier one or does not stand in the text is left out; ``start`` is the offset of ``text``
-    in the answer that the edits count from.
+    An edit that overlaps an earlier one or does not stand in the text is left out.
     """
     tags = {"same": "{}", "gone": "<del>{}</del>", "new": "<ins>{}</ins>"}
     pieces, place = list[Piece](), 0
@@ -206,7 +201,7 @@ def bar(shares: Sequence[tuple[str, float]], description: str = "") -> str:
 
 
 def legend(kinds: Mapping[str, int] | None = None) -> str:
-    """Every label with its meaning, and with its number where numbers are given."""
+    """Every label with its meaning, and its number where there are numbers."""
     items = []
     for kind in KINDS:
         number = "" if kinds is None else f"<b>{kinds[kind]:,}</b>"
@@ -397,8 +392,7 @@ def write_page(
     """Write the report of annotated records whole, or leave an old one untouched; OutputError where it can't be.
 
     Of many records it shows those with the most hallucinated sentences; ``totals`` count all, and ``full_output`` names
-    the file that holds all. ``records`` is called twice, so that they need not fit in memory. ``rejected`` input lines
-    are told of.
+    the file that holds all. ``records`` is called twice, so that they need not fit in memory.
     """
     _write(path, "Hallucination report", _report(records, totals, rejected, full_output))
 

@@ -105,19 +105,21 @@ def test_another_annotator_does_not_continue(tmp_path: Path, exact: ExactAnnotat
 
 def test_a_file_is_annotated_and_reported(tmp_path: Path, exact: ExactAnnotator, capsys) -> None:
     source, output = write_records(tmp_path / "in.jsonl", 51), tmp_path / "out" / "o.jsonl"
-    source.write_text(f'{{"reference": "r", "answer": 5}}\n{source.read_text()}')
+    source.write_text('{"reference": "r", "answer": 5}\n' * 12 + source.read_text())
     page = output.with_name("page.html")
     files = ["--input", source, "--output", output, "--html", page]
     assert run(*files) == 3
     out, err = capsys.readouterr()
     assert f"{source}:1: answer: expected a string with text in it, got 5 (line rejected)" in err
-    assert [row["line"] for row in read(tmp_path / "out" / "o.jsonl.rejected.jsonl")] == [1]
-    assert "<b>1</b><span>input lines rejected</span>" in page.read_text()
+    assert err.count("(line rejected)") == 10
+    assert "mitigate: 2 more lines rejected, see" in err
+    assert [row["line"] for row in read(tmp_path / "out" / "o.jsonl.rejected.jsonl")] == list(range(1, 13))
+    assert "<b>12</b><span>input lines rejected</span>" in page.read_text()
     assert [(row["id"], row["note"]) for row in read(output)] == [(i, [i]) for i in range(51)]  # extra keys stay
     assert re.search(r"51 records, 85 sentences in [\d.]+ s \([\d,.]+ sentences/s\)", err)
     # labels of three records: s | c n | u s; (1 c + 1 u) / (2 s + 1 c + 1 u) = 2/4
     said = " ".join(out.split())
-    assert "rejected lines 1" in said
+    assert "rejected lines 12" in said
     assert "hallucination rate 50 % of 68 judged factual sentences (95 % interval over records: " in said
     assert "evidence" not in out  # of a long file, totals only
     assert "\x1b" not in out + err
