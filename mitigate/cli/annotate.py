@@ -81,7 +81,16 @@ def run(args: Args) -> int:
             stream.reconfigure(errors="backslashreplace")
     check_options(args)
     settings = {**args.generative_options(), **args.calibration_options(args.annotator)}
-    return run_one(args, settings) if args.input is None else run_file(args, settings)
+    if args.input is not None:
+        return run_file(args, settings)
+    reference, answer = read_text(args.reference, "--reference"), read_text(args.answer, "--answer")
+    if not answer.strip():
+        raise UsageError(f"--answer: {args.answer} holds no text, so there is nothing to judge")
+    annotator = open_annotator(args.annotator, settings)
+    found = annotator.annotate(reference=reference, answer=answer, question=args.question, language=args.language)
+    if args.json:
+        print_json(found.to_dict())
+    return args.exit_code(report(args, lambda: [found.to_dict()], None).failed, 0)
 
 
 def check_options(args: Args) -> None:
@@ -122,18 +131,6 @@ def read_text(path: str | Path, option: str) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"{option}: {path} is not UTF-8 (byte {error.start + 1}); convert it first") from error
-
-
-def run_one(args: Args, settings: Mapping[str, Any]) -> int:
-    reference = read_text(args.reference, "--reference")
-    answer = read_text(args.answer, "--answer")
-    if not answer.strip():
-        raise UsageError(f"--answer: {args.answer} holds no text, so there is nothing to judge")
-    annotator = open_annotator(args.annotator, settings)
-    found = annotator.annotate(reference=reference, answer=answer, question=args.question, language=args.language)
-    if args.json:
-        print_json(found.to_dict())
-    return args.exit_code(report(args, lambda: [found.to_dict()], None).failed, 0)
 
 
 def run_file(args: Args, settings: Mapping[str, Any]) -> int:

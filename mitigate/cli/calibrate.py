@@ -37,8 +37,7 @@ def add_parser(subparsers: Subparsers) -> None:
         '{"reference", "sentence", "label", …}, or records of `mitigate annotate` with "gold" in sentences; from 50 on '
         "it is worth it."
     )
-    text = "Fit an annotator's probabilities and thresholds to labelled rows."
-    parser = add_command(subparsers, "calibrate", text, more)
+    parser = add_command(subparsers, "calibrate", "Fit an annotator's probabilities and thresholds to your rows.", more)
     parser.input("These JSON Lines files hold labelled rows.", several=True)
     parser.output()
     parser.annotator(calibration=False)

@@ -22,19 +22,16 @@ AUTH = "MITIGATE_DEMO_AUTH"
 
 def add_parser(subparsers: Subparsers) -> None:
     more = "A model answers and its answer is mended, answers are compared, files annotated. See docs/demo.md."
-    text = "Annotate, mend and compare answers in a browser."
-    parser = add_command(subparsers, "demo", text, more, "")
+    parser = add_command(subparsers, "demo", "Annotate, mend and compare answers in a browser.", more, "")
     parser.option("--host", "The page listens on this address (%(default)s).", default="127.0.0.1")
     text = "The page listens on this port (a free one from 7860 on)."
     parser.number("--port", text, "1 to 65535", lambda port: 0 < port < 65536, kind=int)
     text = f"The page asks for this name and password, one for each person; {AUTH} does the same unseen."
     parser.repeated("--auth", text, "NAME:PASSWORD")
     parser.flag("--share", "Gradio tunnels the page to a public address, for which it downloads its tunnel.")
-    text = f"{ANNOTATORS}. The page offers each; the first is its default (embedded)."
-    parser.repeated("--annotator", text, "NAME")
+    parser.repeated("--annotator", f"{ANNOTATORS}. The page offers each; the first is its default (embedded).", "NAME")
     parser.calibration("The first annotator")
-    text = "The page offers this language model; the first is its default (packaged SmolLM2)."
-    parser.repeated("--engine", text, ENGINE)
+    parser.repeated("--engine", "The page offers this language model; the first is its default (SmolLM2).", ENGINE)
     parser.count("--max-characters", "A question or an answer has at most N characters (%(default)s).", 50_000)
     parser.count("--max-reference", "A reference has at most N characters (%(default)s).", 500_000)
     parser.count("--max-records", "An uploaded file has at most N records (%(default)s).", 1_000)

@@ -24,7 +24,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from annotators.base import engine_in
 from annotators.records import failed_share
 from engines.usage import METER
-from mitigate.cli.options import COSTS, ENGINE, Args, Subparsers, add_command, flags, print_json, sha256, tell_cost
+from mitigate.cli.options import (
+    COSTS,
+    ENGINE,
+    GENERATIVE,
+    Args,
+    Subparsers,
+    add_command,
+    flags,
+    print_json,
+    sha256,
+    tell_cost,
+)
 from mitigate.io import (
     Line,
     Problem,
@@ -63,10 +74,9 @@ TEXTS = {
     "rouge_l": "ROUGE-L", "bert_score": "BERTScore", "fragment_precision_3": "3-gram precision",
     "fragment_precision_4": "4-gram precision",
 }  # fmt: skip
-NOT_OFFICIAL = ("calibration", "expected_rate", "fold", "without_reference", "disturbed_prompts", "texts", "preset",
-                "schema", "prompt", "templates", "window", "window_tokens", "max_retries",
-                "without_evidence")  # fmt: skip
 ASKED = ("concurrency", "cache", "max_tokens", "trust_remote_code", *COSTS)
+NOT_OFFICIAL = ("calibration", "expected_rate", "fold", "without_reference", "disturbed_prompts", "texts")
+NOT_OFFICIAL += tuple(name for name in GENERATIVE if name not in (*ASKED, "seed"))
 COMPARED = {key: HEADINGS[key] for key in ("accuracy", "macro_f1", "balanced_accuracy", "auc")}
 
 
@@ -79,14 +89,11 @@ def add_parser(subparsers: Subparsers) -> None:
         parser.option("--compare", "Both judge; differences have paired intervals.", ("A", "B"), nargs=2)
         parser.flag("--replies", "The rows have replies (prompt, reply, golden), for --protocol official.")
     parser.calibration()
-    text = "Rows of this fold are judged: test, dev, train, all, or 0 to 4 (%(default)s)."
-    parser.option("--fold", text, default="all")
+    parser.option("--fold", "Rows of this fold are judged: test, dev, train, all, 0 to 4 (%(default)s).", default="all")
     parser.count("--limit", "N rows, drawn at random, are judged.")
     parser.seed("The rows of --limit, the intervals, random prompts and further attempts", None)
-    text = "The annotator does not see the reference; it shows what the model knows by itself."
-    parser.flag("--without-reference", text)
-    text = "A generative annotator is asked in a wording that it was not trained on."
-    parser.flag("--disturbed-prompts", text)
+    parser.flag("--without-reference", "The annotator sees no reference; it shows what the model knows by itself.")
+    parser.flag("--disturbed-prompts", "A generative annotator is asked in a wording that it was not trained on.")
     parser.flag("--texts", "Annotations are also compared as texts: ROUGE-L, n-gram precision.")
     text = "With --texts, BERTScore is computed too: by the paper's models, or by the packaged one."
     parser.option("--bertscore", text, choices=("paper", "packaged"))

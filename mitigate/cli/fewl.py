@@ -86,8 +86,7 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     rank.option("--truth", text, "FILE")
     rank.seed("Bootstrap samples")
-    text = "Write the best-scored answer of each record."
-    pick = add("pick", text, "", "what `mitigate fewl score` wrote", run_pick)
+    pick = add("pick", "Write the best-scored answer of each record.", "", "what `mitigate fewl score` wrote", run_pick)
     text = "Records whose entropy exceeds H (0: the LLMs mean the same) get no answer."
     pick.number("--abstain-above", text, "0 or more", lambda h: h >= 0, "H")
     text = "Make CHALE-style answers with controlled hallucinations."

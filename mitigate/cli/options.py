@@ -96,9 +96,8 @@ class Parser(argparse.ArgumentParser):
     def output(self, *, continued: bool = False, required: bool = True, folder: str = "") -> None:
         """Add `--output` and `--overwrite`, and `--json` where it is a file and no folder (by default this one)."""
         then = "continues it" if continued else "refuses to replace it without --overwrite"
-        where, metavar = (f"folder ({folder})", "DIR") if folder else ("file", "FILE")
-        text = f"Results go to this {where}. If it exists, the command {then}."
-        self.file("--output", text, metavar, required=required)
+        where, word = (f"folder ({folder})", "DIR") if folder else ("file", "FILE")
+        self.file("--output", f"Results go to this {where}. If it exists, the command {then}.", word, required=required)
         self.flag("--overwrite", "The command starts OUTPUT again if it exists.")
         if not folder:
             self.json()

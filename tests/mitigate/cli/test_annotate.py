@@ -16,7 +16,7 @@ import pytest
 import annotators
 from mitigate.cli.main import main
 from tests.helpers.annotator_server import annotating, correct
-from tests.helpers.engines_server import Reply, completion, error
+from tests.helpers.engines_server import Reply, completion
 from tests.helpers.jsonl import read_rows as read
 from tests.helpers.jsonl import write_rows
 from tests.helpers.standin import ANSWERS, REFERENCE, ExactAnnotator, mitigate, start, wait_until, write_records
@@ -238,17 +238,3 @@ def test_failed_sentences_stay_in_their_record(bridges: Path, capsys) -> None:
     last = [row["sentences"][-1] for row in rows_of(bridges)]
     assert {(s["status"], s["label"], s["problems"][0]) for s in last} == {("failed", None, "no_tags")}
     assert "It is pretty" in bridges.with_name("p.html").read_text()
-
-
-def test_few_judged_sentences_are_no_rate(bridges: Path, capsys) -> None:
-    """A server that answers for one sentence of four only."""
-
-    def script(body: dict[str, Any]) -> Reply | str:
-        return correct(body) if "opened" in body["messages"][0]["content"].partition("<sentence>")[2] else error(400)
-
-    with annotating(script) as server:
-        assert main([*by_llm(bridges, server.url), "--json"]) == 1
-    row = rows_of(bridges)[0]
-    assert (row["hallucination_rate"], row["coverage"]) == (None, 0.25)
-    figures = json.loads(capsys.readouterr().out)
-    assert (figures["hallucination_rate"], figures["interval"], figures["coverage"]) == (None, None, 0.25)

@@ -87,25 +87,14 @@ def test_failed_requests_are_reported_and_asked_again(tmp_path, annotator, capsy
     assert not list(tmp_path.glob("*.part"))
 
 
-def test_correct_with_an_engine_deletion_and_abstention(tmp_path, annotator):
-    source = answers(tmp_path, LOST, "It weighs 9 Tons.", f"{LOST} {RIGHT}")
-
-    def script(body: dict[str, Any]) -> Reply:
-        return completion(RIGHT if "30 Marks" in body["messages"][0]["content"] else "No 1!\nNo 2!")
-
-    with serving(script) as server:
+def test_correct_with_an_engine_and_abstention(tmp_path, annotator):
+    source, out = answers(tmp_path, LOST, "It weighs 9 Tons."), tmp_path / "a.jsonl"
+    with serving(lambda body: completion(RIGHT if "30 Marks" in str(body["messages"]) else "No 1!\nNo 2!")) as server:
         engine = f"openai:m@{server.url}"
-        cache = tmp_path / "cache.sqlite"
-        args = ["correct", "--input", source, "--engine", engine, "--cache", cache]
-        assert run(*args, "--output", tmp_path / "a.jsonl", "--abstain-above", 0.5) == 0
-        asked = len(server.requests)
-        assert run(*args, "--output", tmp_path / "b.jsonl", "--delete") == 0
-        assert len(server.requests) == asked  # all from the cache
-    first, second, third = read(tmp_path / "a.jsonl")
+        assert run("correct", "--input", source, "--output", out, "--engine", engine, "--abstain-above", 0.5) == 0
+    first, second = read(out)
     assert (first["answer"], first["changes"][0]["by"]) == (RIGHT, "engine")
-    assert second["action"] == "abstained"
-    assert third["answer"] == f"{RIGHT} {RIGHT}"
-    assert [row["answer"] for row in read(tmp_path / "b.jsonl")] == [RIGHT, ABSTENTION["en"], f"{RIGHT} {RIGHT}"]
+    assert (second["answer"], second["action"]) == (ABSTENTION["en"], "abstained")
 
 
 def test_best_of_chooses_and_says_why(tmp_path, annotator, capsys):
