@@ -12,8 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from annotators.base import Annotator
-from annotators.operating import BASE_RATES, EXPECTED_RATE, FALSE_FLAGS, FALSE_PASSES, Calibration, fit_calibration
+from annotators.operating import BASE_RATES, EXPECTED_RATE, FALSE_FLAGS, FALSE_PASSES, fit_calibration
 from annotators.records import SentenceAnnotation
 from engines.packaged import sha256
 from mitigate.cli.options import Args, Subparsers, add_command, print_json
@@ -68,23 +67,17 @@ def run(args: Args) -> int:
     if not rows:
         raise UsageError("--input: expected labelled rows, found none; see `mitigate calibrate --help` for their form")
     annotator = open_annotator(args.annotator).calibrated(None)  # its own scores
-    asked = [{k: v for k, v in row.items() if k != "label"} for row in rows]
+    asked = [{k: v for k, v in row.items() if k != "label"} for row in rows]  # no gold
     judged: list[SentenceAnnotation] = []
     with progress("judging", len(asked)) as tell:
         for start in range(0, len(asked), CHUNK):
             judged += annotator.predict(asked[start : start + CHUNK])
             tell(len(judged))
     with usage("--input: "):
+        wanted = {name: getattr(args, name) for name in ("expected_rate", "false_flags", "false_passes")}
+        scores, labels, gold = [s.scores for s in judged], [s.label for s in judged], [row["label"] for row in rows]
         calibration = fit_calibration(
-            [s.scores for s in judged],
-            [s.label for s in judged],
-            [row["label"] for row in rows],
-            groups,
-            annotator=annotator.fingerprint,
-            name=args.output.stem,
-            expected_rate=args.expected_rate,
-            false_flags=args.false_flags,
-            false_passes=args.false_passes,
+            scores, labels, gold, groups, annotator=annotator.fingerprint, name=args.output.stem, **wanted
         )
     made = {
         "annotator": annotator.name,
@@ -94,18 +87,12 @@ def run(args: Args) -> int:
     }
     with files(OutputError, f"cannot write {args.output}"), whole_file(args.output) as part:
         replace(calibration, report={**calibration.report, **made}).save(part)
+    report = calibration.report
     if args.json:
         who = {"annotator": annotator.name, "fingerprint": annotator.fingerprint}
-        fitted = {"operating_point": calibration.point.to_dict(), **calibration.report}
+        fitted = {"operating_point": calibration.point.to_dict(), **report}
         print_json({**who, **fitted, "rejected_lines": len(rejected), "output": str(args.output)})
-    else:
-        _print(calibration, annotator)
-        print(f"calibration         {args.output}")
-    return REJECTED if rejected else 0
-
-
-def _print(calibration: Calibration, annotator: Annotator) -> None:
-    report = calibration.report
+        return REJECTED if rejected else 0
     print(f"annotator           {annotator.name} ({annotator.fingerprint})")
     print(
         f"labelled rows       {report['n']:,} factual and checked in {report['n_groups']:,} groups: "
@@ -118,3 +105,5 @@ def _print(calibration: Calibration, annotator: Annotator) -> None:
         value, ends = report["table"][name]["value"], report["table"][name]["interval"]
         print(f"  {text:<34} {figure(value)}" + (f"  ({ends[0]:.3f} to {ends[1]:.3f})" if ends else ""))
     print("                    all cross-fitted: each group was judged by what the others gave; 95 % intervals")
+    print(f"calibration         {args.output}")
+    return REJECTED if rejected else 0

@@ -75,8 +75,10 @@ TEXTS = {
     "fragment_precision_4": "4-gram precision",
 }  # fmt: skip
 ASKED = ("concurrency", "cache", "max_tokens", "trust_remote_code", *COSTS)
-NOT_OFFICIAL = ("calibration", "expected_rate", "fold", "without_reference", "disturbed_prompts", "texts")
-NOT_OFFICIAL += tuple(name for name in GENERATIVE if name not in (*ASKED, "seed"))
+NOT_OFFICIAL = (
+    "calibration", "expected_rate", "fold", "without_reference", "disturbed_prompts", "texts",
+    *(name for name in GENERATIVE if name not in (*ASKED, "seed")),
+)  # fmt: skip
 COMPARED = {key: HEADINGS[key] for key in ("accuracy", "macro_f1", "balanced_accuracy", "auc")}
 
 

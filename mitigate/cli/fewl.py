@@ -391,14 +391,9 @@ def run_pick(args: Args) -> int:
         raise UsageError(f"--abstain-above: {which}; run `fewl score --same-from`")
     rows = pick_answers(records, args.abstain_above)
     write_lines(args.output, rows)
-    summary = {
-        "records": len(rows),
-        "picked": sum(row["answer"] is not None for row in rows),
-        "ties": sum(row["ties"] > 1 for row in rows),
-        "rejected_lines": rejected,
-        "output": str(args.output),
-    }
-    _print_summary(args, summary)
+    picked, ties = sum(row["answer"] is not None for row in rows), sum(row["ties"] > 1 for row in rows)
+    summary = {"records": len(rows), "picked": picked, "ties": ties, "rejected_lines": rejected}
+    _print_summary(args, {**summary, "output": str(args.output)})
     return REJECTED if rejected else 0
 
 

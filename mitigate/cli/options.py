@@ -12,7 +12,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import tee
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -77,13 +77,10 @@ class Parser(argparse.ArgumentParser):
         """Add an option that takes the numbers that are ``allowed``, ``expected`` in words; others are usage errors."""
 
         def read(typed: str) -> float:
-            try:
-                value = kind(typed)
-            except ValueError:
-                value = math.nan
-            if not allowed(value):
-                raise UsageError(f"{name}: expected {expected}, got {typed if math.isnan(value) else value}")
-            return value
+            with suppress(ValueError):
+                if allowed(value := kind(typed)):
+                    return value
+            raise UsageError(f"{name}: expected {expected}, got {typed}")
 
         self.option(name, text, metavar, type=read, **settings)
 
@@ -194,12 +191,10 @@ class Parser(argparse.ArgumentParser):
 
 
 def _price(typed: str) -> tuple[float, float]:
-    try:
+    with suppress(ValueError):
         prompt, reply = map(float, typed.split(","))
         if min(prompt, reply) >= 0 and math.isfinite(prompt + reply):
             return prompt, reply
-    except ValueError:
-        pass
     raise UsageError(f"--price: expected IN,OUT, two prices of a million tokens, 0 or more, got {typed}")
 
 
