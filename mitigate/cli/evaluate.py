@@ -23,19 +23,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from annotators.base import engine_in
 from annotators.records import failed_share
+from engines.packaged import sha256
 from engines.usage import METER
-from mitigate.cli.options import (
-    COSTS,
-    ENGINE,
-    GENERATIVE,
-    Args,
-    Subparsers,
-    add_command,
-    flags,
-    print_json,
-    sha256,
-    tell_cost,
-)
+from mitigate.cli.options import COSTS, ENGINE, GENERATIVE, Args, Subparsers, add_command, flags, print_json, tell_cost
 from mitigate.io import (
     Line,
     Problem,

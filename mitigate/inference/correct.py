@@ -184,8 +184,8 @@ def _judged(trials: Sequence[Trial], annotator: Annotator) -> Iterator[tuple[Tri
 def _try_next(corrected: Sequence[Corrected], annotator: Annotator) -> None:
     """Try the first proposal for every sentence of every answer at once; keep those that are judged better.
 
-    Most annotators judge sentences one by one, so proposals are tried together. Where some left their sentence flagged,
-    the others are tried again without them; where the answer as a whole got no better, it stays as it was.
+    Where some left their sentence flagged, the others are tried again without them; where the answer as a whole got no
+    better, it stays as it was.
     """
     trials: list[Trial] = []
     for one in corrected:
@@ -217,10 +217,7 @@ def _still_flagged(one: Corrected, changes: Sequence[Change], after: Annotation)
 
 
 def _delete(corrected: Sequence[Corrected], annotator: Annotator, *, rest_only: bool) -> None:
-    """Take out flagged sentences.
-
-    White space around them stays, so that what stands beside is unchanged; only a new start of the answer has none.
-    """
+    """Take out flagged sentences; white space around them stays, but a new start of the answer has none."""
     trials: list[Trial] = []
     for one in corrected:
         if hallucinated(one.after):
@@ -234,7 +231,7 @@ def _delete(corrected: Sequence[Corrected], annotator: Annotator, *, rest_only: 
 
 
 def _without_leading_blanks(answer: str, changes: Sequence[Change]) -> tuple[Change, ...]:
-    """The same changes, but deletions at the start of the answer also take the white space behind them."""
+    """The changes, but deletions at the start of the answer also take the white space behind them."""
     out, place = [], 0  # all before ``place`` is deleted
     for change in sorted(changes, key=lambda c: c.start):
         if change.start == place and not change.target:

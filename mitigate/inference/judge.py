@@ -103,8 +103,7 @@ def spoken(pairs: Sequence[Pair]) -> list[Pair]:
 
 
 def estimate(pairs: Sequence[Pair]) -> dict[str, int]:
-    """What judging with an LLM will take: requests, about how many prompt tokens, at most how many reply tokens but for
-    thoughts."""
+    """What judging with an LLM will take: requests, about how many prompt tokens, at most how many of replies."""
     pairs = spoken(pairs)
     tokens = sum(about_tokens(chat[0]["content"]) for chat in chats(pairs))
     return {"requests": 2 * len(pairs), "prompt_tokens": tokens, "reply_tokens": 2 * len(pairs) * MAX_REPLY}

@@ -115,13 +115,15 @@ class Proxy:
         if (chat or (writes and self.token is None)) and not kind.startswith("application/json"):
             uploads = "" if chat else "; uploads need a proxy that was started with a token"
             return problem(415, f"expected content-type application/json, got {kind!r}{uploads}")
+        received = bytearray()
         try:
-            body = await _body(request, self.max_bytes)
+            async for part in request.stream():
+                received += part
+                if len(received) > self.max_bytes:
+                    return problem(413, f"expected a request of at most {self.max_bytes:,} bytes")
         except ClientDisconnect:
             return problem(499, "the client went away")
-        if body is None:
-            return problem(413, f"expected a request of at most {self.max_bytes:,} bytes")
-        wanted, stream = None, False
+        body, wanted, stream = bytes(received), None, False
         if chat:
             try:
                 wanted, body, stream = read_request(body)
@@ -297,17 +299,6 @@ def _foreign(request: Request) -> str | None:
     if host not in LOOPBACK:
         return f"expected host {', '.join(LOOPBACK)}, got {host!r}: others need a proxy started with a token"
     return None
-
-
-async def _body(request: Request, most: int) -> bytes | None:
-    """The body of a request; None where it is longer than allowed."""
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > most:
-            return None
-        parts.append(part)
-    return b"".join(parts)
 
 
 # --- server-sent events ----------------------------------------------------------------------------------------------

@@ -25,7 +25,6 @@ from mitigate.inference.correct import ABSTENTION
 from mitigate.inference.serve import FIELD, Held, Proxy, judged_stream, last_question, read_request
 from tests.helpers.rule_annotator import LOST, REFERENCE, RIGHT, WRONG, RuleAnnotator
 
-PAUSE = 0.05
 annotated_stream, corrected_stream = (partial(judged_stream, held=held) for held in (False, True))
 MESSAGES = [{"role": "system", "content": "s"}, {"role": "user", "content": "How high?"}]
 
@@ -90,7 +89,7 @@ class Upstream:
         for i, text in enumerate(self.texts):
             yield chunk(i, {"role": "assistant", "content": ""})
             for word in text.split(" "):
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(0.05)
                 yield chunk(i, {"content": f"{word} " if word != text.split(" ")[-1] else word})
                 if self.gate is not None:
                     self.opened &= await asyncio.to_thread(self.gate.wait, 60)
