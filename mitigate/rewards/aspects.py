@@ -18,14 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 from annotators.records import HALLUCINATED, LABELS, Label
 from mitigate.recipes.config import nearest
 
-Aspect = Literal["factuality", "relevance", "completeness", "length"]
-ASPECTS: tuple[Aspect, ...] = get_args(Aspect)
-DEFAULT_WEIGHTS: dict[str, float] = {"factuality": 1.0, "relevance": 0.3, "completeness": 0.3, "length": 0.3}
+DEFAULT_WEIGHTS = {"factuality": 1.0, "relevance": 0.3, "completeness": 0.3, "length": 0.3}
+ASPECTS = tuple(DEFAULT_WEIGHTS)
 DEFAULT_LABEL_REWARDS: dict[Label, float | None] = {
     "supported": 1.0, "contradictory": -1.0, "unverifiable": -1.0, "no_fact": None,
 }  # fmt: skip
@@ -58,8 +56,7 @@ class Judged:
 def check_label_rewards(rewards: Mapping[str, float | None]) -> dict[Label, float | None]:
     """The rewards of all four labels; those left out are the defaults.
 
-    Raises:
-        ValueError: An unknown label, or one worth more than "supported".
+    Raises ValueError: an unknown label, one worth more than "supported", or no reward for hallucinations.
     """
     if unknown := sorted(set(rewards) - set(LABELS)):
         raise ValueError(f"label_rewards: unknown label {unknown[0]!r}{nearest(unknown[0], LABELS)}")
@@ -86,20 +83,13 @@ def feared(rewards: Mapping[Label, float | None]) -> float:
     return min(value for label, value in rewards.items() if label in HALLUCINATED and value is not None)
 
 
-def check_aspects(aspects: Mapping[str, float]) -> dict[Aspect, float]:
-    """The weights of the aspects in use, in the order of ASPECTS; ValueError where one is unknown."""
-    if unknown := sorted(set(aspects) - set(ASPECTS)):
-        raise ValueError(f"aspects: unknown aspect {unknown[0]!r}{nearest(unknown[0], ASPECTS)}")
-    return {name: float(aspects[name]) for name in ASPECTS if name in aspects}
-
-
 def sentence_reward(sentence: Judged, rewards: Mapping[Label, float | None]) -> float | None:
     """Factuality of one sentence: the reward of its label; None where it is not judged or earns nothing.
 
-    A supported sentence has its reward times its value, so that a vague one earns less. One that is not credited (a
-    repeat, a copy, off the question, without a specific) gets None, as a sentence without a fact does by default: no
-    reason to write it, and none against it beyond the other aspects. An unsure one has what is to be expected:
-    P(supported) of the one reward, and the rest of the worse kind of hallucination's.
+    A supported sentence has its reward times its value, so that a vague one earns less. One that is not credited gets
+    None, as a sentence without a fact does by default: no reason to write it, and none against it beyond the other
+    aspects. An unsure one has what is to be expected: P(supported) of the one reward, and the rest of the worse kind
+    of hallucination's.
     """
     if sentence.support is not None:
         return sentence.credit * worth(rewards)[1] + (1 - sentence.support) * feared(rewards)
@@ -170,9 +160,8 @@ def completeness(stated: Mapping[str, float], points_P: Sequence[Mapping[str, fl
 
         C = (1/_P) Σ_p Σ_{u ∈ p} w_u o_u / Σ_{u ∈ p} w_u
 
-    Args:
-        stated: The specifics of all credited sentences, with how much these are in words of their own, o in [0, 1].
-        points_P: The specifics of each point with their weights above 0; points without any are left out.
+    ``stated`` says of the specifics of credited sentences how much these are in words of their own, o in [0, 1];
+    ``points_P`` has the weights w > 0 of each point's specifics; points without any are left out.
 
     Source: ROUGE's recall (Lin 2004) of weighted words, of sentences that a judge holds supported only.
     """
@@ -185,9 +174,8 @@ def length(sentences: Sequence[Judged], target_sentences: int, max_words: int) -
 
         L = max(−1, (min(c, target) − d) / target − min(1, max(0, w − max_words) / max_words))
 
-    c is the credit, d counts repeated sentences, w the words (characters of Chinese) of all; a credit of target is
-    enough. A repeat takes away what a credited sentence brings; without that it would be free where relevance is not in
-    use.
+    c is the credit, d counts repeated sentences, w the words (characters of Chinese) of all. A repeat takes away what a
+    credited sentence brings: else it would be free where relevance is not in use.
     """
     said, repeated = sum(s.credit for s in sentences), sum(s.repeat for s in sentences)
     excess = max(0, sum(s.words for s in sentences) - max_words) / max_words
@@ -202,13 +190,9 @@ def aspect_values(
     *,
     target_sentences: int,
     max_words: int,
-) -> dict[Aspect, float] | None:
-    """All four aspects of one answer, higher is better; None where no sentence could be judged.
-
-    ``complete`` is its ``completeness``.
-    """
-    fact = factuality(sentences, rewards)
-    if fact is None:
+) -> dict[str, float] | None:
+    """All four aspects of one answer, of which ``complete`` is given; None where no sentence could be judged."""
+    if (fact := factuality(sentences, rewards)) is None:
         return None
     return {
         "factuality": fact,
@@ -218,6 +202,6 @@ def aspect_values(
     }
 
 
-def total(values: Mapping[Aspect, float], weights: Mapping[Aspect, float]) -> float:
+def total(values: Mapping[str, float], weights: Mapping[str, float]) -> float:
     """Weighted mean of the aspects that have a weight: Σ_a w_a v_a / Σ_a w_a."""
     return sum(weight * values[name] for name, weight in weights.items()) / sum(weights.values())

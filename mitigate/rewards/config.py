@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from mitigate.io import UsageError
-from mitigate.recipes.config import Section, check, read_yaml
-from mitigate.rewards.aspects import DEFAULT_WEIGHTS, check_aspects, check_label_rewards, worth
+from mitigate.recipes.config import Section, check, nearest, read_yaml
+from mitigate.rewards.aspects import ASPECTS, DEFAULT_WEIGHTS, check_label_rewards, worth
 from mitigate.rewards.inputs import Abstention, Columns, Text
 
 # Strict: true is no number, and neither is "2".
@@ -38,8 +38,7 @@ class Judging(Section):
     @property
     def operating(self) -> dict[str, Any]:
         """Calibration and expected rate for ``load_annotator``, where they are given."""
-        given = {"calibration": self.calibration, "expected_rate": self.expected_rate}
-        return {name: value for name, value in given.items() if value is not None}
+        return self.model_dump(include={"calibration", "expected_rate"}, exclude_none=True)
 
     def check_calibration(self, prefix: str = "") -> None:
         """UsageError where one of them does not fit the annotator; loads nothing."""
@@ -66,7 +65,9 @@ class Reward(Judging):
     @field_validator("aspects")
     @classmethod
     def _known_aspects(cls, value: dict[str, float]) -> dict[str, float]:
-        return {str(name): weight for name, weight in check_aspects(value).items()}
+        if unknown := sorted(set(value) - set(ASPECTS)):
+            raise ValueError(f"aspects: unknown aspect {unknown[0]!r}{nearest(unknown[0], ASPECTS)}")
+        return {name: value[name] for name in ASPECTS if name in value}
 
     @field_validator("label_rewards")
     @classmethod
@@ -78,7 +79,12 @@ class Reward(Judging):
     @classmethod
     def _in_order(cls, value: Abstention | None, info: ValidationInfo) -> Abstention | None:
         if value is not None and "label_rewards" in info.data:
-            value.check(*worth(check_label_rewards(info.data["label_rewards"])))
+            floor, top = worth(check_label_rewards(info.data["label_rewards"]))
+            if not floor <= value.answerable <= value.unanswerable <= top:
+                raise ValueError(
+                    f"abstention: expected {floor:g} <= answerable <= unanswerable <= {top:g}, the rewards of the "
+                    f"worst and the best label, got {value.answerable:g} and {value.unanswerable:g}"
+                )
         return value
 
 
@@ -98,7 +104,7 @@ class RewardFile(Reward):
 
 
 def read_config(path: str | Path) -> RewardFile:
-    """Read a reward's YAML file; UsageError, naming file and key, where it can't be read or something is wrong."""
+    """Read a reward's YAML file; UsageError names file and key of what is wrong."""
     config = check(RewardFile, read_yaml(path), str(path))
     config.check_calibration(f"{path}: ")
     return config

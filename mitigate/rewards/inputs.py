@@ -50,14 +50,6 @@ class Abstention(Section):
     answerable: Annotated[float, Field(strict=True)] = -0.25  # also where the column does not say
     unanswerable: Annotated[float, Field(strict=True)] = 1.0
 
-    def check(self, floor: float, top: float) -> None:
-        """Raise ValueError unless floor ≤ answerable ≤ unanswerable ≤ top, the rewards of the worst and best label."""
-        if not floor <= self.answerable <= self.unanswerable <= top:
-            raise ValueError(
-                f"abstention: expected {floor:g} <= answerable <= unanswerable <= {top:g}, the rewards of the worst "
-                f"and the best label, got {self.answerable:g} and {self.unanswerable:g}"
-            )
-
 
 UNSCORED = ("no_reference", "no_question", "other_language")
 """Why a completion gets no score before anything is judged: its row lacks something, or the language is another."""
@@ -106,12 +98,7 @@ class Reader:
         completion_ids: Sequence[Sequence[int]] | None,
         data: Mapping[str, Any],
     ) -> list[Answer]:
-        """Check the inputs and cut completions into the sentences of their answers.
-
-        Raises:
-            ValueError: A column is missing or has another length.
-            TypeError: A completion is neither text nor messages.
-        """
+        """Check the inputs, as ``SentenceReward`` does, and cut completions into the sentences of their answers."""
         if isinstance(completions, str):
             raise ValueError("reward: expected a list of completions, got one string; put it into a list")
         for name, values in (("prompts", prompts), ("completion_ids", completion_ids)):
@@ -120,28 +107,21 @@ class Reader:
         self.check_columns(data, len(completions), prompts=prompts is not None)
         texts = [completion_text(completion) for completion in completions]
         cut_off, self._longest = cut_offs(texts, completion_ids, self.eos_token_ids, self._longest)
-        names, missing = self.columns, [None] * len(texts)
-        references = data[names.reference]
-        questions, points, languages, answerable = (
-            data.get(name) or missing for name in (names.question, names.points, names.language, names.answerable)
-        )
         answers = []
         for i, text in enumerate(texts):
+            row = {default: data[name][i] for default, name in self.columns if name in data}
+            question, language, points = (row.get(name) for name in ("question", "language", "points"))
             own = question_of(prompts[i]) if prompts is not None else ""
-            question = (questions[i] if isinstance(questions[i], str) else "") or own
-            reference = reference_text(references[i])
-            spans = tuple(sentence_spans(text, self.thinking, self.response, self.thinking_opened))
-            given = points[i]
-            told = given if isinstance(given, list | tuple) else ()
+            told = points if isinstance(points, list | tuple) else ()
             answer = Answer(
                 text=text,
-                spans=spans,
+                spans=tuple(sentence_spans(text, self.thinking, self.response, self.thinking_opened)),
                 cut_off=cut_off[i],
-                reference=reference,
-                question=question.strip(),
-                language=languages[i] if isinstance(languages[i], str) else None,
+                reference=reference_text(row["reference"]),
+                question=((question if isinstance(question, str) else "") or own).strip(),
+                language=language if isinstance(language, str) else None,
                 points=tuple(point for point in told if isinstance(point, str) and point.strip()) or None,
-                answerable=answerable[i] is not False,
+                answerable=row.get("answerable") is not False,
             )
             answers.append(replace(answer, unscored=self._unscored(answer)))
         return answers
@@ -175,21 +155,21 @@ class Reader:
                 f"the columns {sorted(data)}"
             )
         for name in (name for _, name in names if name in data):
-            if isinstance(data[name], str) or len(data[name]) != rows:
-                got = "one string" if isinstance(data[name], str) else len(data[name])
+            got = "one string" if isinstance(data[name], str) else len(data[name])
+            if got != rows:
                 raise ValueError(f"reward: expected {rows} values in column {name!r}, got {got}")
 
-    def check(self, data: Mapping[str, Any], rows: int, *, prompts: bool) -> None:
-        """As ``check_columns``; raise ValueError also where a row has a value that can't be used."""
-        self.check_columns(data, rows, prompts=prompts)
+    def check(self, data: Mapping[str, Any]) -> None:
+        """As ``check_columns`` for a data set; raise ValueError also where a row has a value that can't be used."""
         names = self.columns
-        texts = "a list of texts"
+        rows = len(data.get(names.reference, ()))
+        self.check_columns(data, rows, prompts="prompt" in data)
+        kinds: dict[str, tuple[str, tuple[type, ...]]] = {
+            names.points: ("a list of texts", (list, tuple)),
+            names.reference: ("a text or a list of texts", (str, list, tuple)),
+            names.answerable: ("true or false", (bool,)),
+        }
         for name in (name for _, name in names if name in data):
-            kinds: dict[str, tuple[str, tuple[type, ...]]] = {
-                names.points: (texts, (list, tuple)),
-                names.reference: (f"a text or {texts}", (str, list, tuple)),
-                names.answerable: ("true or false", (bool,)),
-            }
             what, types = kinds.get(name, ("a text", (str,)))
             for row, value in enumerate(data[name]):
                 where = f"reward: expected {what} in column {name!r}, row {row}, got"
@@ -197,8 +177,7 @@ class Reader:
                     raise ValueError(f"{where} {type(value).__name__}")
                 if isinstance(value, list | tuple) and not all(isinstance(part, str) for part in value):
                     raise ValueError(f"{where} {value!r}")
-        empty = [row for row, value in enumerate(data[names.reference]) if not reference_text(value).strip()]
-        if empty:
+        if empty := [row for row, value in enumerate(data[names.reference]) if not reference_text(value).strip()]:
             raise ValueError(
                 f"reward: expected a text in column {names.reference!r}, it is empty in {len(empty)} of {rows} rows "
                 f"(row {empty[0]} first); drop these rows from the data set, nothing can be judged without a reference"
@@ -215,8 +194,7 @@ def reference_text(value: object) -> str:
 def completion_text(completion: object) -> str:
     """The text of a completion: the string, or the content of the last assistant message; "" after a tool's result.
 
-    Raises:
-        TypeError: It is neither a string nor a list of messages.
+    Raises TypeError where it is neither a string nor a list of messages.
     """
     if isinstance(completion, str):
         return completion
@@ -289,12 +267,10 @@ _FINISHED = re.compile(r"[.!?…。！？；][\"'”’»」』)\]）】*_`~]*$"
 def cut_offs(
     texts: Sequence[str], ids: Sequence[Sequence[int]] | None, eos_token_ids: int | Sequence[int] | None, longest: int
 ) -> tuple[list[bool], int]:
-    """Which completions ran into their limit.
+    """Which completions ran into their limit, and the number of tokens of the ``longest`` in this and earlier calls.
 
     With ``eos_token_ids`` these are the completions whose last token is none of them; without, those as long as the
     longest ever seen whose text ends without a full stop; without ids, none.
-
-    ``longest`` is the number of tokens of the longest completion in earlier calls; the new one is returned too.
     """
     if ids is None:
         return [False] * len(texts), longest
@@ -302,9 +278,8 @@ def cut_offs(
     if eos_token_ids is not None:
         ends = (eos_token_ids,) if isinstance(eos_token_ids, int) else eos_token_ids
         return [not len(row) or int(row[-1]) not in ends for row in ids], longest
-    return [
-        len(row) == longest and not _FINISHED.search(t.rstrip()) for t, row in zip(texts, ids, strict=True)
-    ], longest
+    both = zip(texts, ids, strict=True)
+    return [len(row) == longest and not _FINISHED.search(text.rstrip()) for text, row in both], longest
 
 
 # --- which sentences repeat or copy ----------------------------------------------------------------------------------
@@ -350,16 +325,13 @@ def _han(word: str) -> bool:
 
 def repeats(sentences: Sequence[str]) -> list[bool]:
     """Which sentences repeat one earlier sentence: at least 85 % of the content words and all numbers are in it."""
-    seen: list[frozenset[str]] = []
-    flags = []
-    for sentence in sentences:
-        own = content_words(sentence)
+    seen = [content_words(sentence) for sentence in sentences]
+
+    def in_one(own: frozenset[str], earlier: Sequence[frozenset[str]]) -> bool:
         numbers = {word for word in own if word[0].isdigit()}
-        flags.append(
-            bool(own) and any(len(own & before) >= REPEAT_SHARE * len(own) and numbers <= before for before in seen)
-        )
-        seen.append(own)
-    return flags
+        return any(len(own & before) >= REPEAT_SHARE * len(own) and numbers <= before for before in earlier)
+
+    return [bool(own) and in_one(own, seen[:i]) for i, own in enumerate(seen)]
 
 
 def open_question(text: str) -> str:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from inspect import Signature, signature
 from itertools import islice
+from statistics import fmean
 from typing import Any
 
 from annotators import load_annotator
@@ -27,10 +28,8 @@ from annotators.text.language import declared_or_found
 from mitigate.io import UsageError
 from mitigate.recipes.config import check
 from mitigate.rewards.aspects import (
-    Aspect,
     Judged,
     aspect_values,
-    check_aspects,
     check_label_rewards,
     relevance_reward,
     sentence_reward,
@@ -102,7 +101,7 @@ class _Scored:
     """One completion: its judged sentences, the values of its aspects, its score (None: it could not be judged)."""
 
     sentences: list[Judged]
-    values: dict[Aspect, float]
+    values: dict[str, float]
     score: SentenceScore | None
     abstained: bool = False
 
@@ -137,7 +136,7 @@ class SentenceReward:
                 "the file, or the expected rate, to load_annotator"
             )
         self.annotator = annotator
-        self.label_rewards, self.aspects = check_label_rewards(config.label_rewards), check_aspects(config.aspects)
+        self.label_rewards, self.aspects = check_label_rewards(config.label_rewards), config.aspects
         needs_question = "relevance" in self.aspects or "completeness" in self.aspects
         tags = config.thinking, config.response
         self._read = Reader(config.columns, *tags, config.eos_token_ids, needs_question, config.thinking_opened)
@@ -149,8 +148,7 @@ class SentenceReward:
 
         During training such a row gets no score.
         """
-        rows = len(data.get(self._read.columns.reference, ()))
-        self._read.check(data, rows, prompts="prompt" in data)
+        self._read.check(data)
 
     def __call__(
         self,
@@ -165,15 +163,15 @@ class SentenceReward:
 
         Args:
             completions: Strings, or lists of messages.
-            prompts: Strings, or lists of messages; the question where there is no such column.
+            prompts: Likewise; the question where there is no such column.
             completion_ids: Token ids of each completion, unpadded, with EOS; tells which were cut off.
             log_metric: Takes (name, value) to log.
             log_extra: Takes (column, one value per completion) for the table of completions.
             columns: The data set's columns, one value per completion, and what else the trainer passes.
 
         Returns:
-            One score per completion, in order; None where no sentence could be judged, or the row lacks a reference or
-            a question, or the answer is in another language; `unscored_…` counts these.
+            One score per completion; None where no sentence could be judged, or the row lacks a reference or a
+            question, or the answer is in another language; `unscored_…` counts these.
 
         Raises:
             ValueError: A column is missing or of another length.
@@ -183,8 +181,8 @@ class SentenceReward:
         answers = self._read(completions, prompts, completion_ids, columns)
         scored, hit_share = self._score(answers)
         if log_metric is not None:
-            timed = {"cache_hit_share": hit_share, "seconds": time.perf_counter() - started}
-            metrics = self._metrics(scored, [answer.unscored for answer in answers]) | timed
+            metrics = self._metrics(scored, [answer.unscored for answer in answers])
+            metrics |= {"cache_hit_share": hit_share, "seconds": time.perf_counter() - started}
             for metric, value in metrics.items():
                 if value is not None:
                     log_metric(f"{self.__name__}/{metric}", float(value))
@@ -246,23 +244,21 @@ class SentenceReward:
             else:
                 ends = [(answer.spans[0][0], answer.spans[-1][1])] if sentences else []
                 segments[name] = [Segment(a, b, None, values[name]) for a, b in ends]
-        scale = sum(self.aspects.values())
-        weights = {str(name): weight / scale for name, weight in self.aspects.items()}
+        weights = {name: weight / sum(self.aspects.values()) for name, weight in self.aspects.items()}
         return _Scored(sentences, values, SentenceScore(total(values, self.aspects), segments, weights), any(silent))
 
     def _metrics(self, scored: Sequence[_Scored], unscored: Sequence[str | None]) -> dict[str, float | None]:
         """What is logged, by name; None is a mean over nothing."""
 
         def mean(values: Iterable[float]) -> float | None:
-            values = list(values)
-            return sum(values) / len(values) if values else None
+            return fmean(known) if (known := list(values)) else None
 
         sentences = [s for one in scored for s in one.sentences]
         judged = [s for s in sentences if s.label is not None or s.support is not None]
         valued = [one.values for one in scored if one.score is not None]
         return {
             "sentences": mean(len(one.sentences) for one in scored),
-            "judged_share": len(judged) / len(sentences) if sentences else None,
+            "judged_share": mean(s.label is not None or s.support is not None for s in sentences),
             "share_unsure": mean(s.support is not None for s in judged),
             "unscored_share": mean(one.score is None for one in scored),
             **{f"unscored_{why}": mean(why == one for one in unscored) for why in UNSCORED},
@@ -287,11 +283,10 @@ SentenceReward.__init__.__signature__ = Signature([*_own, *_keys])  # type: igno
 
 
 class LazyReward:
-    """A `SentenceReward` that is built, with its annotator, when it is first called."""
+    """A `SentenceReward` that is built, with its annotator, when it is first called; trainers log it by its name."""
 
     def __init__(self, name: str, config: RewardFile) -> None:
-        self.__name__ = name  # under which trainers log it
-        self.config = config
+        self.__name__, self.config = name, config
 
     @cached_property
     def reward(self) -> SentenceReward:
@@ -305,8 +300,7 @@ class LazyReward:
 def __getattr__(name: str) -> LazyReward:
     """`factuality`, for ``trl grpo --reward_funcs mitigate.factuality``, made at the first look-up.
 
-    The YAML that MITIGATE_REWARD_CONFIG names is checked as a whole then, which is before TRL loads a model;
-    UsageError where it is wrong.
+    That is before TRL loads a model; UsageError where the YAML that MITIGATE_REWARD_CONFIG names is wrong.
     """
     if name != "factuality":
         raise AttributeError(f"module {__name__!r} has no plugin {name!r}; there is 'factuality'")

@@ -13,19 +13,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Segment:
-    """One stretch of the completion's text and its reward.
-
-    Attributes:
-        start: First character, as a code-point offset into the completion's text.
-        end: One past the last character; not before `start`.
-        label: What the judge called it, or None.
-        reward: Its reward, or None where it was not judged.
-    """
+    """One stretch [start, end) of the completion's text, in code points, and its reward."""
 
     start: int
     end: int
-    label: str | None = None
-    reward: float | None = None
+    label: str | None = None  # what the judge called it
+    reward: float | None = None  # None where it was not judged
 
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.end:
@@ -39,11 +32,8 @@ class SentenceScore(float):
 
     Args:
         value: The scalar that trainers without token credit use.
-        segments: Aspect name → its segments in order of `start`, which do not overlap.
-        weights: Aspect name → weight of that aspect; an aspect that is not named weighs 1.
-
-    Raises:
-        ValueError: Segments of one aspect overlap or are out of order, or a weight names no aspect.
+        segments: Aspect name → its segments in order of `start`, which do not overlap (else ValueError).
+        weights: Aspect name → weight of that aspect (1 where it is not named); ValueError for one without segments.
     """
 
     segments: dict[str, tuple[Segment, ...]]
@@ -65,7 +55,3 @@ class SentenceScore(float):
         if unknown := sorted(score.weights.keys() - score.segments.keys()):
             raise ValueError(f"weights for aspects without segments: {unknown}")
         return score
-
-    def __reduce__(self) -> tuple[type[SentenceScore], tuple[float, dict, dict]]:
-        """Copies and pickles keep the segments."""
-        return type(self), (float(self), self.segments, self.weights)

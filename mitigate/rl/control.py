@@ -44,13 +44,10 @@ class Control(TrainerCallback):
     """Sets the trainer's ``beta`` after every logged step, and looks for a gap after every reading of the judge.
 
     Args:
-        trainer: A GRPO trainer.
+        trainer: A GRPO trainer; ValueError where its β is 0 and should be changed.
         kl_target: KL to the starting model that β is steered to, as the trainer logs it; None: β stays.
         on_gap: What follows a gap: a warning, the end of training after it, or one with β doubled after it.
         readings: Of the judge, the last ones, that are compared; after an alarm as many new ones are waited for.
-
-    Raises:
-        ValueError: β is 0 where it should be changed.
     """
 
     def __init__(

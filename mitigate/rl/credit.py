@@ -66,7 +66,7 @@ class Credit:
         if self.clip is not None and not self.clip > 0:
             raise ValueError(f"clip: expected a number above 0, or None, got {self.clip}")
         if self.rollouts < 0:
-            raise ValueError(f"rollouts: expected a number of continuations from 0 on, got {self.rollouts}")
+            raise ValueError(f"rollouts: expected a number from 0 on, got {self.rollouts}")
 
 
 def special_ids(tokenizer: Tokenizer) -> frozenset[int]:
@@ -77,12 +77,9 @@ def special_ids(tokenizer: Tokenizer) -> frozenset[int]:
 def token_spans(
     tokenizer: Tokenizer, ids: Sequence[int], special: frozenset[int] | None = None
 ) -> tuple[str, np.ndarray]:
-    """Decode `ids` in one pass and find which characters each token touches.
+    """Decode `ids`, which have no padding, in one pass and find which characters each token touches.
 
-    Args:
-        tokenizer: The Rust tokenizer (`PreTrainedTokenizerFast.backend_tokenizer`).
-        ids: Token ids of one completion, without padding.
-        special: `special_ids(tokenizer)`, where the caller has them already.
+    `tokenizer` is the Rust one (`PreTrainedTokenizerFast.backend_tokenizer`), `special` its `special_ids`, if known.
 
     Returns:
         The text without special tokens, and spans_T2: code-point offsets [start, end) of the characters that the
@@ -177,7 +174,7 @@ def _spans_inside(tokenizer: Tokenizer, context: list[int], chunk: list[int], pi
 def anchors(text: str, spans_T2: np.ndarray) -> np.ndarray:
     """The character that decides whose a token is: its last one that is no white space, else its last one.
 
-    They are returned as anchors_T, offsets into `text`; -1 for tokens without text.
+    Returns anchors_T, offsets into `text`; -1 for tokens without text.
     """
     if not text:
         return np.full(len(spans_T2), -1)
@@ -206,32 +203,22 @@ def locate(text: str, decoded: str, segments: Sequence[Segment]) -> list[tuple[i
 
     The two differ where a response template takes thinking or markers away, strips, or cleans up spaces. They are
     matched on their characters other than white space; where `text` occurs twice, at its last place (the answer
-    comes after the thinking).
-
-    Raises:
-        ValueError: A segment ends after `text`.
+    comes after the thinking). Raises ValueError where a segment ends after `text`.
     """
     if segments and segments[-1].end > len(text):
         raise ValueError(
             f"a segment ends at character {segments[-1].end} of a completion of {len(text)} characters; segments are "
             f"code-point offsets into the completion's text: {text[:80]!r}"
         )
-    if text == decoded:
-        return [(s.start, s.end) for s in segments]
-    at = decoded.rfind(text)
-    if at >= 0:
+    if (at := decoded.rfind(text)) >= 0:
         return [(s.start + at, s.end + at) for s in segments]
     place = [i for i, c in enumerate(decoded) if not c.isspace()]
     first = "".join(decoded.split()).rfind("".join(text.split()))
     if first < 0:
         return None
-    count = np.cumsum([0] + [not c.isspace() for c in text])
-    return [
-        (place[first + count[s.start]], place[first + count[s.end] - 1] + 1)
-        if count[s.end] > count[s.start]
-        else (0, 0)
-        for s in segments
-    ]
+    solid = np.cumsum([0] + [not c.isspace() for c in text])  # characters before each place
+    ends = [(first + solid[s.start], first + solid[s.end]) for s in segments]
+    return [(place[a], place[b - 1] + 1) if a < b else (0, 0) for a, b in ends]
 
 
 def standardised(
@@ -249,7 +236,7 @@ def standardised(
         rewards: Rewards of each completion's segments, in order; all ranks, rows of one prompt next to each other.
         group_size: Completions of one prompt; divides their number.
         scale: Standard deviation of the "group", of all segments of the "batch", or "none" = 1 (as `scale_rewards`).
-        baseline: What is subtracted.
+        baseline: Which b_j is subtracted.
 
     Returns:
         r̃_BS, 0 for what was not judged and where std is 0 (below ZERO_STD), and std_B, the sample deviation (n − 1, as
@@ -263,12 +250,10 @@ def standardised(
         row[: len(own)] = [np.nan if r is None else r for r in own]
     groups_GNS = np.ma.masked_invalid(table_BS).reshape(-1, group_size, width)
     flat = groups_GNS.reshape(len(groups_GNS), -1)
-    mean_G11 = flat.mean(axis=1).reshape(-1, 1, 1)
-    base = mean_G11
+    base = mean_G11 = flat.mean(axis=1).reshape(-1, 1, 1)
     if baseline == "position":
-        base = (groups_GNS.sum(axis=1, keepdims=True).filled(0.0) + mean_G11) / (
-            groups_GNS.count(axis=1, keepdims=True) + 1
-        )
+        sums_G1S, counts_G1S = groups_GNS.sum(axis=1, keepdims=True), groups_GNS.count(axis=1, keepdims=True)
+        base = (sums_G1S.filled(0.0) + mean_G11) / (counts_G1S + 1)
     std_G = np.ma.filled(flat.std(axis=1, ddof=1), 0.0)
     if scale == "batch":
         std_G = np.full_like(std_G, np.ma.filled(flat.std(ddof=1), 0.0))
@@ -286,15 +271,14 @@ def sequence_advantages(
 
         A_b = (R_b − mean of its group) / (std + 1e-4),  R_b = Σ_f w_f r_bf
 
+    It is 0 where no function had an opinion.
+
     Args:
         rewards_BF: Rewards of all ranks, NaN for None; rows of one prompt next to each other.
         weights_F: `reward_weights` of these functions.
         group_size: Completions of one prompt; divides B.
         scale: As in `standardised`.
         each: Every function is normalised by its group first, the sum by the batch (GDPO, `normalize_then_sum`).
-
-    Returns:
-        0 where no function had an opinion.
     """
 
     def standard(values: np.ma.MaskedArray, axis: int, over: int | None) -> np.ma.MaskedArray:
@@ -313,9 +297,8 @@ def sequence_advantages(
 
 def cuts_of(owners_T: np.ndarray) -> list[int]:
     """Tokens before the end of each segment that owns one, in order, without the end of the completion."""
-    own = np.flatnonzero(owners_T >= 0)
-    last = {int(owners_T[t]): int(t) + 1 for t in own}
-    return sorted(cut for cut in last.values() if cut < len(owners_T))
+    ends = {owner: t for t, owner in enumerate(owners_T.tolist(), start=1) if owner >= 0}
+    return sorted(end for end in ends.values() if end < len(owners_T))
 
 
 def step_advantages(
@@ -325,6 +308,8 @@ def step_advantages(
 
         A_k = (V_k − V_{k−1}) / (std + 1e-4),  V_0 = mean reward of the group,  V_n = own reward
 
+    They are 0 where a completion has no reward, and where std is 0 (below ZERO_STD).
+
     Args:
         totals_B: Rewards of whole completions of all ranks, NaN for none; rows of one prompt next to each other.
         values: V_1 … V_{n−1} of each completion, the mean rewards of continuations; NaN where none was scored: what
@@ -332,9 +317,6 @@ def step_advantages(
         group_size: Completions of one prompt; divides B.
         scale: As in `standardised`, of V_1 … V_n of all completions: whole answers of equal reward may differ on the
             way, which a deviation of theirs alone would blow up.
-
-    Returns:
-        (n,) of each completion; 0 where it has no reward, and where std is 0 (below ZERO_STD).
 
     Source: Kazemnejad et al. 2025 (VinePPO), Guo et al. 2025 (SPO); the group's mean as V_0 as in GRPO.
     """

@@ -47,13 +47,10 @@ class MaskDPOCollator(DataCollatorForPreference):
     rejected answer; the paper keeps all but the hallucinated, and all but the supported ones, both ends included.
 
     Args:
-        tokenizer: A fast tokenizer, the one the trainer has.
+        tokenizer: The trainer's; ValueError where it is slow, or has neither a padding nor an end token.
         args: The trainer's ``DPOConfig``; ``max_length``, ``truncation_mode`` and ``pad_to_multiple_of`` are taken from
             it, as TRL's own collator has them.
         loss: "variant" or "paper"; the settings of the same name go with it.
-
-    Raises:
-        ValueError: The tokenizer is slow, or has neither a padding nor an end token.
     """
 
     def __init__(self, tokenizer: Any, args: DPOConfig, loss: Literal["variant", "paper"] = "variant") -> None:

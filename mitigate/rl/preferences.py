@@ -48,7 +48,7 @@ def best_against_worst(
     rates = [hallucination_rate([sentence["label"] for sentence in sample["sentences"]]) for sample in samples]
     known = [rate for rate in rates if rate is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
-    if high - low <= 0 or high - low < min_gap:
+    if high == low or high - low < min_gap:
         return None
     best, worst = ([s for s, rate in zip(samples, rates, strict=True) if rate == end] for end in (low, high))
     if copy_gap is None:
@@ -58,17 +58,14 @@ def best_against_worst(
         most, _, rejected = max((copied(one, FALSE) or 0.0, -i, one) for i, one in enumerate(worst))
         if least - most > copy_gap:
             return None
+    sides = {"chosen": chosen, "rejected": rejected}
+    kept = ("start", "end", "label")
     return {
         "prompt": [{"role": "user", "content": chosen["question"]}],
-        "chosen": [{"role": "assistant", "content": chosen["answer"]}],
-        "rejected": [{"role": "assistant", "content": rejected["answer"]}],
+        **{side: [{"role": "assistant", "content": one["answer"]}] for side, one in sides.items()},
         "reference": chosen["reference"],
-        **{
-            f"{side}_sentences": [{name: s[name] for name in ("start", "end", "label")} for s in sample["sentences"]]
-            for side, sample in (("chosen", chosen), ("rejected", rejected))
-        },
-        "chosen_item": published_item(chosen["answer"], chosen["sentences"]),
-        "rejected_item": published_item(rejected["answer"], rejected["sentences"]),
+        **{f"{side}_sentences": [{k: s[k] for k in kept} for s in one["sentences"]] for side, one in sides.items()},
+        **{f"{side}_item": published_item(one["answer"], one["sentences"]) for side, one in sides.items()},
         "chosen_rate": low,
         "rejected_rate": high,
     }
@@ -98,8 +95,8 @@ def published_item(answer: str, sentences: Sequence[Mapping[str, Any]]) -> dict[
 def sentences_of(pair: Mapping[str, Any], side: str, answer: str) -> list[dict[str, Any]]:
     """The judged sentences of a side, "chosen" or "rejected", of a pair in our form or in Mask-DPO's.
 
-    Raises ValueError: it has neither, as many types as sentences are not there, a sentence is not in the answer, or has
-    a label that is none.
+    Raises ValueError: it has neither, or not a type for each sentence, a sentence outside the answer, a label that is
+    none.
     """
     if (known := pair.get(f"{side}_sentences")) is not None:
         if not isinstance(known, list) or not all(is_judged(one, len(answer), (*LABELS, UNSUPPORTED)) for one in known):
@@ -120,13 +117,12 @@ def sentences_of(pair: Mapping[str, Any], side: str, answer: str) -> list[dict[s
     sents, types = lists
     if len(sents) != len(types):
         raise ValueError(f"{name}: expected a type for each of {len(sents)} sentences, got {len(types)}")
-    rows = [(text, label) for text, label in zip(sents, types, strict=True) if text.strip()]
+    labels = {"hallucination": UNSUPPORTED, "no_hallucination": "supported"}
+    rows = [(text, labels.get(kind)) for text, kind in zip(sents, types, strict=True) if text.strip()]
     spans = named_spans(answer, [text for text, _ in rows])
     if not spans:
         raise ValueError(f"{name}: expected sentences that stand in the answer, one after the other: {answer[:80]!r}")
-    labels = {"hallucination": UNSUPPORTED, "no_hallucination": "supported"}
-    found = zip(spans, (label for _, label in rows), strict=True)
-    return [{"start": a, "end": b, "label": labels.get(label)} for (a, b), label in found]
+    return [{"start": a, "end": b, "label": label} for (a, b), (_, label) in zip(spans, rows, strict=True)]
 
 
 def is_judged(one: object, length: int, labels: Sequence[str]) -> bool:

@@ -13,7 +13,6 @@ from mitigate.rewards.aspects import (
     DEFAULT_WEIGHTS,
     Judged,
     aspect_values,
-    check_aspects,
     check_label_rewards,
     completeness,
     factuality,
@@ -113,7 +112,7 @@ def score(sentences, rewards, weights, rows, max_words=10_000):
     stated = {one: 1.0 for s, row in zip(sentences, rows, strict=True) if s.credited for one in row}
     complete = completeness(stated, [{"a": 1.0, "b": 2.0}, {"c": 1.0}])
     values = aspect_values(sentences, rewards, complete, target_sentences=4, max_words=max_words)
-    return None if values is None else total(values, check_aspects(weights))
+    return None if values is None else total(values, weights)
 
 
 @st.composite
