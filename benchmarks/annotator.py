@@ -21,6 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,10 @@ from annotators.evaluation.texts import gold_text
 from annotators.operating import Calibration, codes_of, equal_weights, operating_table
 from annotators.records import HALLUCINATED, SentenceAnnotation
 from benchmarks import common
-from benchmarks.common import TRAINABLE, Row, load_rows, mean_row, ngram_overlap, parser, row, save, sentences_of
+from benchmarks.common import TRAINABLE, Row, load_rows, mean_row, parser, row, save, sentences_of
 from engines.embedding import Embedder
 from mitigate.cli.calibrate import FIGURES
+from mitigate.io import write_lines
 
 WHOLE = ("cliff", "lfqa_verification", "expertqa")  # sources with whole answers of models
 PARTS = (("sources trained on", True), ("sources never seen", False))
@@ -69,6 +71,18 @@ def predictions(annotator: Annotator, rows: Sequence[Mapping[str, Any]]) -> list
         out += annotator.predict(rows[start : start + 512])
         print(f"{len(out)} of {len(rows)} rows", file=sys.stderr, flush=True)
     return out
+
+
+def ngram_overlap(rows: Sequence[Row]) -> Floats:
+    """Share of each sentence's distinct 1- to 3-grams that its reference has; NaN without words."""
+
+    @cache
+    def grams(text: str) -> frozenset[tuple[str, ...]]:
+        words = re.findall(r"[\u3400-\u9fff]|[^\W_]+", text.lower())  # Chinese by characters
+        return frozenset(tuple(words[i : i + n]) for n in (1, 2, 3) for i in range(len(words) - n + 1))
+
+    both = ((grams(r["sentence"]), grams(r["reference"])) for r in rows)
+    return np.array([len(own & known) / len(own) if own else np.nan for own, known in both])
 
 
 def cosine(rows: Sequence[Row], embedder: Embedder) -> Floats:
@@ -251,8 +265,8 @@ def main() -> None:
     if args.training_rows:
         kept = [r for r in labelled_rows if r["source"] in TRAINABLE and r["fold"] in FOLD_NAMES["train"]]
         texts = [r for r in kept if r["label"] in LABELS[1:] or r["fragments"]]
-        common.write_rows(args.training_rows, kept)
-        common.write_rows(args.training_rows.with_suffix(".texts.jsonl"), texts)
+        write_lines(args.training_rows, kept)
+        write_lines(args.training_rows.with_suffix(".texts.jsonl"), texts)
         return
     if args.written:
         found = written(args.written, labelled_rows, args.rows)

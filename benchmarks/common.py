@@ -18,7 +18,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from itertools import product
 from pathlib import Path
@@ -29,7 +29,7 @@ import numpy as np
 from annotators.evaluation.metrics import Floats, bootstrap
 from annotators.evaluation.splits import fold_of, group_rows
 from annotators.text.sentences import split_sentences
-from mitigate.io import read_rows, write_bytes
+from mitigate.io import read_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
@@ -50,7 +50,7 @@ def parser(doc: str | None, *, data: bool = True) -> argparse.ArgumentParser:
     return made
 
 
-def load_rows(data: Path = DATA) -> list[Row]:
+def load_rows(data: Path) -> list[Row]:
     """All rows of sentences/, binary/ and spans/, with ``file`` ("sentences/fm2"), ``group`` and ``fold`` added."""
     if not (data / "sentences").is_dir():
         sys.exit(f"skipped: data not here (expected {data}/sentences, /binary and /spans; see --data)")
@@ -63,12 +63,12 @@ def load_rows(data: Path = DATA) -> list[Row]:
     return rows
 
 
-def english_rows(data: Path = DATA) -> list[Row]:
+def english_rows(data: Path) -> list[Row]:
     """All English rows with a label (those of spans/ have none)."""
     return [row for row in load_rows(data) if "label" in row and row["lang"] == "en"]
 
 
-def fewl_rows(name: str, data: Path = DATA) -> list[Row]:
+def fewl_rows(name: str, data: Path) -> list[Row]:
     """Rows of fewl/NAME.jsonl."""
     path = data / "fewl" / f"{name}.jsonl"
     if not path.is_file():
@@ -76,25 +76,20 @@ def fewl_rows(name: str, data: Path = DATA) -> list[Row]:
     return list(read_rows(path))
 
 
-def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write a whole JSON Lines file."""
-    write_bytes(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
-
-
-def documents(rows: Iterable[Row], n: int, seed: int = 0) -> list[list[Row]]:
-    """``n`` documents of lfqa_verification, cliff and qags, each with the records of its distinct answers."""
+def whole_answers(data: Path, documents: int) -> list[Row]:
+    """Records of the distinct answers about so many documents of lfqa_verification, cliff and qags."""
     found: dict[str, dict[str, Row]] = {}
-    for row in rows:
+    for row in load_rows(data):
         if row["source"] in ("lfqa_verification", "cliff", "qags") and row.get("answer") and "label" in row:
             record = {key: row[key] or "" for key in ("question", "reference", "answer")}
             found.setdefault(row["reference"], {})[row["answer"]] = record
     names = sorted(found)
-    random.Random(seed).shuffle(names)
-    return [list(found[name].values()) for name in names[:n]]
+    random.Random(0).shuffle(names)
+    return [record for name in names[:documents] for record in found[name].values()]
 
 
-def real_answers(data: Path, limit: int = 1500) -> dict[str, list[str]]:
-    """Distinct answers of models by language, from the labelled rows and from fewl/, in a fixed random order."""
+def real_answers(data: Path) -> dict[str, list[str]]:
+    """1500 distinct answers of models by language, from the labelled rows and from fewl/, in a fixed random order."""
     texts = {row["answer"] for row in load_rows(data) if row.get("answer")}
     for name in LLM_ANSWERS:
         for row in fewl_rows(name, data):
@@ -104,25 +99,11 @@ def real_answers(data: Path, limit: int = 1500) -> dict[str, list[str]]:
         found["zh" if len(re.findall("[\u4e00-\u9fff]", text)) * 3 > len(text) else "en"].append(text)
     for group in found.values():
         random.Random(0).shuffle(group)
-    return {language: group[:limit] for language, group in found.items()}
-
-
-def ngram_overlap(rows: Sequence[Mapping[str, Any]], longest: int = 3) -> Floats:
-    """Share of each sentence's distinct 1- to ``longest``-grams that its reference has; NaN without words."""
-
-    def grams(text: str) -> frozenset[tuple[str, ...]]:
-        words = re.findall(r"[\u3400-\u9fff]|[^\W_]+", text.lower())  # Chinese by characters
-        return frozenset(tuple(words[i : i + n]) for n in range(1, longest + 1) for i in range(len(words) - n + 1))
-
-    of_reference = {text: grams(text) for text in {row["reference"] for row in rows}}
-    own = [grams(row["sentence"]) for row in rows]
-    return np.array(
-        [len(g & of_reference[row["reference"]]) / len(g) if g else np.nan for g, row in zip(own, rows, strict=True)]
-    )
+        del group[1500:]
+    return found
 
 
 def sentences_of(text: str) -> list[str]:
-    """The sentences of a text."""
     return [text[start:end] for start, end in split_sentences(text)]
 
 
@@ -160,23 +141,16 @@ def mean_row(what: str, values: Floats, groups: Sequence[Any] | None = None, uni
     known = ~np.isnan(values)
     kept = values[known] * (100 if unit == "%" else 1)
     names = np.arange(len(values)) if groups is None else np.unique(np.array(groups), return_inverse=True)[1]
-    limits = bootstrap({"mean": mean_of_weights(kept)}, names[known].tolist())["mean"]
+    limits = bootstrap({"mean": lambda w: float(kept @ w / w.sum())}, names[known].tolist())["mean"]
     return row(what, len(kept), float(kept.mean()) if len(kept) else None, limits, unit)
-
-
-def mean_of_weights(values: Floats) -> Callable[[Floats], float | None]:
-    """The mean of values as a function of row weights."""
-    return lambda weights: float(values @ weights / weights.sum()) if weights.sum() else None
 
 
 def environment(*packages: str) -> str:
     """Versions, hardware and commit, in a line."""
     names = [f"{name} {version(name)}" for name in ("torch", "transformers", "numpy", *packages)]
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    cpu = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "CPU")
+    info = Path("/proc/cpuinfo")
+    found = re.search(r"^model name\s*: (.+)", info.read_text("utf-8") if info.is_file() else "", re.MULTILINE)
+    cpu = found[1] if found else "CPU"
     git = ["git", "rev-parse", "--short", "HEAD"]
     commit = subprocess.run(git, cwd=ROOT, capture_output=True, text=True).stdout.strip() or "unknown"
     return f"Python {platform.python_version()}, {', '.join(names)}; {cpu}; commit {commit}"

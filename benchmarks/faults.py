@@ -25,11 +25,11 @@ import threading
 import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Row, documents, load_rows, parser, row, save, write_rows
+from benchmarks.common import Row, parser, row, save, whole_answers
+from mitigate.io import write_lines
 
 IN_FLIGHT = 16  # requests that a kill may lose, at most
 WORDS = "the a river hill town was built in old stone bridge north of opened and".split()
@@ -148,11 +148,11 @@ def run(source: Path, output: Path, *options: str) -> dict[str, float]:
 
 def scale(data: Path, workers: bool) -> None:
     """Measure many records, or two workers against one, and write the page."""
-    records = [r | {"id": i} for i, r in enumerate(chain(*documents(load_rows(data), 10**6)))]
+    records = [r | {"id": i} for i, r in enumerate(whole_answers(data, 10**6))]
     with tempfile.TemporaryDirectory() as name:
         source, output = Path(name, "in.jsonl"), Path(name, "out.jsonl")
         if workers:
-            write_rows(source, records[:400])
+            write_lines(source, records[:400])
             how = ("--distributed", "--workers")
             turns = [run(source, Path(name, f"{turn}"), *how, str(1 + turn % 2)) for turn in range(6)]
             ratios = sorted(turns[2 * i]["seconds"] / turns[2 * i + 1]["seconds"] for i in range(3))
@@ -162,7 +162,7 @@ def scale(data: Path, workers: bool) -> None:
             return
         found = []
         for n in (100, 400, 800):
-            write_rows(source, records[:n])
+            write_lines(source, records[:n])
             output.unlink(missing_ok=True)
             found.append({"records": n, **run(source, output)})
             ids = [json.loads(line)["id"] for line in output.open(encoding="utf-8")]
@@ -199,7 +199,7 @@ def main() -> None:
             records: list[Row] = [{"id": i, "question": f"When was tower {i} built?"} for i in range(len(texts))]
             for r, text in zip(records, texts, strict=True):
                 r |= {"reference": text, "answer": text} if called == "annotate" else {"answers": [{"text": text}]}
-            write_rows(source, records)
+            write_lines(source, records)
             llm = ["--reference-llm", f"openai:plain@http://127.0.0.1:{server.server_port}/v1"]
             fewl = ["--embedding", "tfidf", "--expertise", "uniform", *llm]
             options = ["--chunk-size", "4"] if called == "annotate" else fewl

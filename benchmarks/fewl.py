@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common import DATA, Row, fewl_rows, line, mean_row, parser, row, save, sentences_of
+from benchmarks.common import Row, fewl_rows, line, mean_row, parser, row, save, sentences_of
 from benchmarks.common import shown as figure
 from engines.cache import kept_vectors
 from engines.embedding import Embedder
@@ -51,12 +51,8 @@ TRIPLES = 20
 EQ6, EQ4 = FewlOptions(penalty=True), FewlOptions(aggregation="paper")
 NO_PENALTY = replace(EQ6, penalty=False)
 EQUAL = "Eq. 6, no penalty"  # the weights are equal
-NOT_SHOWN = (
-    "true above false",
-    "picks that commit themselves",
-    "best above first wrong",
-    "Kendall τ of the models",
-)  # the JSON file has them
+# Only the JSON file has these.
+NOT_SHOWN = "true above false|picks that commit themselves|best above first wrong|Kendall τ of the models".split("|")
 SETTINGS = {
     "Eq. 4": EQ4,
     "Eq. 6": EQ6,
@@ -69,11 +65,11 @@ SHUFFLED, NOTHING = "with another question's references", "without references"
 LENGTHS = {"the longest": 1.0, "the shortest": -1.0}
 CHALE_KINDS = ("non_hallu", "half_hallu", "hallu")
 SILENT = re.compile(
-    r"no comment|n't know|not know|not sure|unsure|no idea|can(?:'|no)t say|不知道|不清楚|不确定|无法", re.I
+    r"no comment|n't know|not (?:know|sure)|unsure|no idea|can(?:'|no)t say|不(?:知道|清楚|确定)|无法", re.I
 )
 
 
-def truthfulqa(data: Path = DATA) -> list[Row]:
+def truthfulqa(data: Path) -> list[Row]:
     """Questions with two official answers (``kind``) and human-labelled answers (``label``), and 15 references."""
     references: dict[str, dict[str, str]] = defaultdict(dict)
     for r in fewl_rows("truthfulqa_llm_answers", data):
@@ -92,42 +88,33 @@ def truthfulqa(data: Path = DATA) -> list[Row]:
 
 def by_model(records: Sequence[Row], names: Sequence[str]) -> list[Row]:
     """The records with only these reference LLMs."""
-    return [
-        {**r, "reference_answers": {n: t for n, t in r["reference_answers"].items() if n in names}} for r in records
-    ]
+    kept = ({n: text for n, text in r["reference_answers"].items() if n in names} for r in records)
+    return [{**r, "reference_answers": own} for r, own in zip(records, kept, strict=True)]
 
 
-def each_other(answers: Mapping[str, Sequence[Row]], questions: Mapping[str, str]) -> list[Row]:
-    """Records whose models are judged by the other models' answers."""
-    return [
-        {
-            "question": questions[q].strip(),
-            "answers": list(some),
-            "reference_answers": {a["model"]: a["text"] for a in some},
-        }
-        for q, some in answers.items()
-    ]
+def each_other(question: str, answers: Sequence[Row]) -> Row:
+    """A record whose models are judged by the other models' answers."""
+    labelled = [{"text": a["answer"], "model": a["model"], "label": a["truth_label"]} for a in answers]
+    references = {a["model"]: a["answer"] for a in answers}
+    return {"question": question.strip(), "answers": labelled, "reference_answers": references}
 
 
-def halluqa(data: Path = DATA) -> list[Row]:
+def halluqa(data: Path) -> list[Row]:
     """HalluQA (Chinese): 24 models, labels by GPT-4."""
     answers: dict[str, list[Row]] = defaultdict(list)
     for r in fewl_rows("halluqa_zh_llm_answers", data):
-        answers[r["question_id"]].append({"text": r["answer"], "model": r["model"], "label": r["truth_label"]})
-    return each_other(answers, {r["id"]: r["question"] for r in fewl_rows("halluqa_zh", data)})
+        answers[r["question_id"]].append(r)
+    questions = {r["id"]: r["question"] for r in fewl_rows("halluqa_zh", data)}
+    return [each_other(questions[name], some) for name, some in answers.items()]
 
 
-def chinese_fact_eval(data: Path = DATA) -> list[Row]:
+def chinese_fact_eval(data: Path) -> list[Row]:
     """ChineseFactEval: 7 models, labels by people."""
     rows = fewl_rows("chinesefacteval_zh_llm_answers", data)
-    answers = {
-        r["question"]: [{"text": a["answer"], "model": a["model"], "label": a["truth_label"]} for a in r["answers"]]
-        for r in rows
-    }
-    return each_other(answers, {question: question for question in answers})
+    return [each_other(question, answers) for question, answers in {r["question"]: r["answers"] for r in rows}.items()]
 
 
-def chale(data: Path = DATA) -> list[Row]:
+def chale(data: Path) -> list[Row]:
     """CHALE, whose references are up to five sentences of the long answer that are in no candidate."""
     records = []
     for r in fewl_rows("chale", data):
@@ -146,9 +133,9 @@ SETS: dict[str, Callable[[Path], list[Row]]] = {
 }  # fmt: skip
 
 
-def shuffled(records: Sequence[Row], seed: int = 0) -> list[Row]:
+def shuffled(records: Sequence[Row]) -> list[Row]:
     """Control: every question gets the reference answers of another one."""
-    order = np.random.default_rng(seed).permutation(len(records))
+    order = np.random.default_rng(0).permutation(len(records))
     swap = dict(zip(order.tolist(), np.roll(order, 1).tolist(), strict=True))
     return [{**r, "reference_answers": records[swap[q]]["reference_answers"]} for q, r in enumerate(records)]
 
@@ -190,9 +177,7 @@ def best_above_first_wrong(scored: Sequence[Row]) -> Values:
     """1 where the best answer has a higher score than the first wrong one, ½ for a tie."""
     values = []
     for record in scored:
-        first: dict[Any, Any] = {}
-        for answer in record["answers"]:
-            first.setdefault(answer.get("kind"), answer["score"])
+        first = {answer.get("kind"): answer["score"] for answer in reversed(record["answers"])}
         best, wrong = first.get("best"), first.get("incorrect")
         values.append(np.nan if best is None or wrong is None else (best > wrong) + 0.5 * (best == wrong))
     return np.array(values, dtype=float)
@@ -277,21 +262,27 @@ def remembered(similarity: Similarity) -> Similarity:
     return prepare
 
 
+def controlled(records: Sequence[Row]) -> dict[str, Sequence[Row]]:
+    """The records, and both controls of their references, by name."""
+    return {"": records, SHUFFLED: shuffled(records), NOTHING: asked_only(records)}
+
+
+def named(*parts: str) -> str:
+    return ", ".join(filter(None, parts))
+
+
 def on_set(
-    name: str,
-    records: Sequence[Row],
-    similarity: Similarity,
-    encode: Encode | None,
+    name: str, records: Sequence[Row], similarity: Similarity, encode: Encode | None,
     settings: Mapping[str, FewlOptions],
-) -> tuple[list[Row], dict[str, Values]]:
+) -> tuple[list[Row], dict[str, Values]]:  # fmt: skip
     """The rows of the half that is reported, and true above false at like length of each setting and question."""
     rows: list[Row] = []
     alike: dict[str, Values] = {}
-    for control, some in (("", records), (SHUFFLED, shuffled(records)), (NOTHING, asked_only(records))):
+    for control, some in controlled(records).items():
         kept = remembered(similarity)
         for called, options in settings.items():
             scored = score_records(some, similarity=kept, encode=encode, options=options)[0]
-            rows += measured(", ".join(filter(None, (name, called, control))), [r for r in scored if half(r)])
+            rows += measured(named(name, called, control), [r for r in scored if half(r)])
             if not control:
                 alike[called] = labelled_pairs(scored, LIKE)
         print(name, control, flush=True)
@@ -312,8 +303,8 @@ def triples(records: Sequence[Row], similarity: Similarity) -> list[Row]:
             shares[control].append(100 * float(np.nanmean(picks([r for r in scored if half(r)]))))
     where = f"HalluQA, {TRIPLES} random triples of references, Eq. 6, no penalty"
     return [
-        row(f"{', '.join(filter(None, (where, control)))}: true picks, mean [lowest, highest]", len(some),
-            float(np.mean(found)), (min(found), max(found)), "%")
+        row(f"{named(where, control)}: true picks, mean [lowest, highest]", len(some), float(np.mean(found)),
+            (min(found), max(found)), "%")
         for control, found in shares.items()
     ]  # fmt: skip
 
@@ -363,16 +354,16 @@ def compared(data: Path) -> None:
 
     def add(where: str, scored: Sequence[Row]) -> None:
         each = [list(wins([r], options).values()) for r in scored]  # at most one value in each list
-        for place, pair in enumerate(pairs):
-            values = np.array([r[place][0] if r[place] else np.nan for r in each])
-            table.append(mean_row(f"Table 5, {where}: {' or '.join(pair)}, the truer above", values, unit="%"))
-        values = np.array([np.mean([v for own in r for v in own] or [np.nan]) for r in each])
-        table.append(mean_row(f"Table 5, {where}: three pairs of LLMs, the truer above", values, unit="%"))
+        values_QP = np.array([[own[0] if own else np.nan for own in r] for r in each])
+        values = {" or ".join(pair): own for pair, own in zip(pairs, values_QP.T, strict=True)}
+        values["three pairs of LLMs"] = np.array([np.mean([v for own in r for v in own] or [np.nan]) for r in each])
+        for what, own in values.items():
+            table.append(mean_row(f"Table 5, {where}: {what}, the truer above", own, unit="%"))
 
     for called, method in options.methods.items():
-        for control, some in (("", records), (SHUFFLED, shuffled(records)), (NOTHING, asked_only(records))):
-            scored = score_records(some, similarity=similarity, encode=encode, options=method.options(0))[0]
-            add(", ".join(filter(None, (called, control))), scored)
+        for control, some in controlled(records).items():
+            how: Any = {"similarity": similarity, "encode": encode, "options": method.options(0)}
+            add(named(called, control), score_records(some, **how)[0])
     for length, sign in LENGTHS.items():
         add(length, by_length(records, sign))
     pooled = [r for r in table if ": three" in r["what"]]

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from annotators import load_annotator
-from benchmarks.common import Row, command, fewl_rows, mean_row, parser, row, save, write_rows
+from benchmarks.common import Row, command, fewl_rows, mean_row, parser, row, save
 from benchmarks.fewl import THREE, by_model, chale, english_encoder, half, shuffled, truthfulqa
 from engines import load_engine
 from engines.types import Sampling
@@ -33,7 +33,7 @@ from fewl.ranking import pick_answers
 from fewl.score import score_records
 from fewl.similarity import Encode, cosine
 from mitigate.icl import Example, candidate_pool, chat, demonstrations
-from mitigate.io import read_rows
+from mitigate.io import read_rows, write_lines
 from mitigate.recipes.data import Scoring, picks
 
 
@@ -129,7 +129,7 @@ def tuned(data: Path, encode: Encode, work: Path) -> list[Row]:
     for how, shown in ways.items():
         folder, one = work / how, work / f"{how}.jsonl"
         both = enumerate(zip(records, shown, strict=True))
-        write_rows(one, [r | {"id": str(i), "answers": [a | {"label": True}]} for i, (r, a) in both])
+        write_lines(one, [r | {"id": str(i), "answers": [a | {"label": True}]} for i, (r, a) in both])
         keys = [f"data={one}", "pick=labels", f"baseline={THREE['TruthfulQA'][0]}", "test_share=0.5"]
         keys += ["model=packaged:smollm2", "answer_tokens=64", "--output", str(folder)]
         command("mitigate.cli", "run", "sft/small-instruct", *keys)
@@ -181,9 +181,8 @@ def main() -> None:
         pattern = "FEWL's answers( to| − random: m)|(FEWL's|others|true) answers − random: s"
     else:
         rows, part, pattern = icl(args.data, english_encoder()), "", "baseline"
-    save(
-        "mitigation", "mitigation", [r for r in rows if re.search(pattern, r["what"])], tables={"all": rows}, part=part
-    )
+    shown = [r for r in rows if re.search(pattern, r["what"])]
+    save("mitigation", "mitigation", shown, tables={"all": rows}, part=part)
 
 
 if __name__ == "__main__":

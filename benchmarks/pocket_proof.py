@@ -23,8 +23,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
-from benchmarks.common import ROOT, Row, command, parser, row, save, write_rows
-from mitigate.io import read_rows
+from benchmarks.common import ROOT, Row, command, parser, row, save
+from mitigate.io import read_rows, write_lines
 
 ARMS: dict[str, tuple[str, str, tuple[str, ...]]] = {  # name → what it is, recipe, what is changed
     "stock": ("GRPO, scalar (stock TRL)", "rlhf", ("trainer.credit=sequence",)),
@@ -57,7 +57,7 @@ def calibration(work: Path) -> Path:
             if (r["set"], r["when"]) == ("trained on", "before")
             for s in r["sentences"]
         ]
-        write_rows(labelled, rows)
+        write_lines(labelled, rows)
         command("mitigate.cli", "calibrate", "--input", str(labelled), "--output", str(file))
     return file
 

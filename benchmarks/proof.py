@@ -29,9 +29,9 @@ from annotators.records import HALLUCINATED, LABELS
 from annotators.text.sentences import split_sentences
 from annotators.text.words import stem_set, words_of
 from annotators.verifier.annotator import SHIPPED
-from benchmarks.common import RESULTS, ROOT, Row, command, line, mean_row, parser, save, write_rows
+from benchmarks.common import RESULTS, ROOT, Row, command, line, mean_row, parser, save
 from engines.checkpoint import locate, prompt_ids
-from mitigate.io import read_rows
+from mitigate.io import read_rows, write_lines
 from mitigate.rewards.inputs import Answer, cannot_tell, copied, reference_of, specifics
 
 LONGEST, SHORTEST = 600, 300  # characters of a document: the first whole sentences of an article
@@ -173,7 +173,7 @@ def measured(work: Path, arm: str, seed: int, changed: Sequence[str]) -> list[Ro
         rows = answers(folder, arm, tokenizer)
         trained = arm != "base" and any((folder / "model").glob("*.safetensors"))
         nats = divergence(folder, rows, tokenizer) if trained else []
-        write_rows(kept, [r | ({"KL": nats[i]} if i < len(nats) else {}) for i, r in enumerate(counted(rows))])
+        write_lines(kept, [r | ({"KL": nats[i]} if i < len(nats) else {}) for i, r in enumerate(counted(rows))])
     return list(read_rows(kept))
 
 
@@ -193,8 +193,8 @@ def blind(work: Path, found: dict[str, list[Row]], each: int) -> None:
     if drawn:
         before = len(key) - len(drawn)
         shown = ({k: v for k, v in r.items() if k != "arm"} | {"label": None} for r in key[before:])
-        write_rows(work / f"blind-{before}.jsonl", shown)
-        write_rows(work / "key.jsonl", key)
+        write_lines(work / f"blind-{before}.jsonl", shown)
+        write_lines(work / "key.jsonl", key)
         print(f"to label ({', '.join(LABELS)}): {work / f'blind-{before}.jsonl'}; then --page")
 
 
@@ -283,7 +283,7 @@ def main() -> None:
         path = work / f"{part}.jsonl"
         if path.is_file() and list(read_rows(path)) != made_now:
             sys.exit(f"{path}: expected what this --data, --held-out and --train ask, got others: give another --work")
-        write_rows(path, made_now)
+        write_lines(path, made_now)
     found: dict[str, list[list[Row]]] = {}
     for arm, seed in runs:
         found.setdefault(arm, []).append(measured(work, arm, seed, args.set))

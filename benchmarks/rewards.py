@@ -24,7 +24,7 @@ from sklearn.metrics import roc_auc_score
 from annotators import load_annotator
 from annotators.text.language import stated
 from annotators.text.words import units
-from benchmarks.common import Row, documents, in_turns, load_rows, mean_row, parser, row, save, sentences_of
+from benchmarks.common import Row, in_turns, load_rows, mean_row, parser, row, save, sentences_of, whole_answers
 from mitigate.rewards.aspects import Judged
 from mitigate.rewards.inputs import Answer, judged_sentences
 from mitigate.rewards.reward import SentenceReward
@@ -194,7 +194,7 @@ def call(reward: SentenceReward, records: list[Row]) -> None:
 def cost(data: Path, n: int, rounds: int) -> list[Row]:
     """CPU-milliseconds a sentence, by way of calling."""
     annotator = load_annotator("embedded")
-    records = [r for group in documents(load_rows(data), n) for r in group]
+    records = whole_answers(data, n)
     cut = [{**r, "answer": text} for r in records for text in sentences_of(r["answer"])]
 
     def fresh() -> SentenceReward:

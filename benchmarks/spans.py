@@ -13,10 +13,10 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import product
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,12 +35,11 @@ CHUNK = 512
 Spans = list[tuple[int, int]]
 
 
-@dataclass(frozen=True)
-class Sentence:
-    """A sentence of an answer with its gold spans, and what the annotator makes of it."""
+class Sentence(NamedTuple):
+    """A sentence of an answer with its gold spans."""
 
     source: str
-    row: Mapping[str, Any]
+    row: Row
     text: str
     gold: Spans
 
@@ -60,12 +59,8 @@ def sentences(rows: Sequence[Mapping[str, Any]], limit: int) -> list[Sentence]:
     for r in rows:
         if r["file"].startswith("spans/"):
             for start, end in split_sentences(r["answer"]):
-                gold = [
-                    (max(start, e["start"]) - start, min(end, e["end"]) - start)
-                    for e in r["errors"]
-                    if e["start"] < end and e["end"] > start
-                ]
-                found.append(Sentence(r["source"], r, r["answer"][start:end], gold))
+                cut = [(max(start, e["start"]) - start, min(end, e["end"]) - start) for e in r["errors"]]
+                found.append(Sentence(r["source"], r, r["answer"][start:end], [(a, b) for a, b in cut if a < b]))
         elif r["source"] in CORRECTED and r["lang"] == "en" and r.get("correction"):
             gold = changed(r["sentence"], r["correction"]) if r["label"] != "supported" else []
             if gold:
@@ -96,22 +91,16 @@ def predicted(annotator: DiscriminativeAnnotator, items: Sequence[Sentence]) -> 
     return out
 
 
-def character_counts(length: int, gold: Spans, found: Spans) -> tuple[int, int, int]:
+def character_counts(gold: Spans, found: Spans) -> tuple[int, int, int]:
     """Characters marked rightly, wrongly, and missed."""
-    a, b = np.zeros(length, bool), np.zeros(length, bool)
-    for start, end in gold:
-        a[start:end] = True
-    for start, end in found:
-        b[start:end] = True
-    return int((a & b).sum()), int((b & ~a).sum()), int((a & ~b).sum())
+    wanted, marked = ({i for start, end in spans for i in range(start, end)} for spans in (gold, found))
+    return len(wanted & marked), len(marked - wanted), len(wanted - marked)
 
 
 def figures(counts: np.ndarray, weight: np.ndarray) -> tuple[float, float, float, float]:
     """Precision, recall and F1 over all characters, and the mean F1 of the rows that have gold.
 
-    Args:
-        counts: (n, 3) of ``character_counts``.
-        weight: (n,) how often each row counts.
+    ``counts`` is (n, 3), of ``character_counts``; ``weight`` (n,) says how often each row counts.
     """
     right, wrong, missed = (weight @ counts).tolist()
     has = (counts[:, 0] + counts[:, 2] > 0) & (weight > 0)
@@ -124,39 +113,29 @@ def figures(counts: np.ndarray, weight: np.ndarray) -> tuple[float, float, float
     )
 
 
-def results(
-    items: Sequence[Sentence], found: Sequence[tuple[str, dict[str, Spans]]]
-) -> tuple[list[Row], list[list[object]]]:
+def results(items: Sequence[Sentence], found: Sequence[tuple[str, dict[str, Spans]]]) -> tuple[list[Row], list[Any]]:
     """Rows for fold 0 and all of cliff on sentences that gold says are wrong; a table of every setting."""
-    shown: list[Row] = []
-    table: list[list[object]] = [
-        ["setting", "source", "rows of", "n", "method", "precision", "recall", "F1", "low", "high", "mean F1"]
-    ]
-    for setting in ("wrong sentences", "end to end"):
-        sources = sorted({item.source for item in items})
-        for source, part in ((s, p) for s in sources for p in ("fold 0", "other folds")):
-            at = [
-                i
-                for i, item in enumerate(items)
-                if item.source == source
-                and (setting == "end to end" or item.gold)
-                and (item.row["fold"] == 0) == (part == "fold 0")
-            ]
-            if len(at) < 5:
-                continue
-            for method in METHODS:
-                marks = [
-                    found[i][1][method] if setting != "end to end" or found[i][0] in HALLUCINATED else [] for i in at
-                ]
-                counts = np.array(
-                    [character_counts(len(items[i].text), items[i].gold, m) for i, m in zip(at, marks, strict=True)]
-                )
-                p, r, f, mean = figures(counts, np.ones(len(at)))
-                groups = [items[i].row["group"] for i in at]
-                limits = bootstrap({"f": lambda w, c=counts: figures(c, w)[2]}, groups)["f"]
-                table.append([setting, source, part, len(at), method, p, r, f, *(limits or (None, None)), mean])
-                if setting == "wrong sentences" and (part == "fold 0" or source == "cliff"):
-                    shown.append(row(f"{source}, {part}, {method}: F1 of characters", len(at), f, limits))
+    heads = "setting|source|rows of|n|method|precision|recall|F1|low|high|mean F1".split("|")
+    shown, table = [], [heads]
+    sources = sorted({item.source for item in items})
+    for setting, source, part in product(("wrong sentences", "end to end"), sources, ("fold 0", "other folds")):
+        wrong = setting == "wrong sentences"
+        at = [
+            (item, label, marks)
+            for item, (label, marks) in zip(items, found, strict=True)
+            if item.source == source and (item.gold or not wrong) and (item.row["fold"] == 0) == (part == "fold 0")
+        ]
+        if len(at) < 5:
+            continue
+        groups = [item.row["group"] for item, *_ in at]
+        for method in METHODS:
+            kept = [marks[method] if wrong or label in HALLUCINATED else [] for _, label, marks in at]
+            counts = np.array([character_counts(item.gold, own) for (item, *_), own in zip(at, kept, strict=True)])
+            p, r, f, mean = figures(counts, np.ones(len(at)))
+            limits = bootstrap({"f": lambda w, c=counts: figures(c, w)[2]}, groups)["f"]
+            table.append([setting, source, part, len(at), method, p, r, f, *(limits or (None, None)), mean])
+            if wrong and (part == "fold 0" or source == "cliff"):
+                shown.append(row(f"{source}, {part}, {method}: F1 of characters", len(at), f, limits))
     return shown, table
 
 

@@ -15,11 +15,11 @@ each with the answer up to its end. The ways take turns; only ratios count.
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import islice
 from statistics import median
 from typing import Any
 
@@ -28,29 +28,30 @@ import torch
 from transformers import AutoModelForCausalLM, GenerationConfig, LlamaForTokenClassification
 
 from annotators import LABELS, load_annotator
-from annotators.verifier.annotator import DiscriminativeAnnotator
 from annotators.verifier.causal import CausalAnnotator, load_tokenizer
-from benchmarks.common import ROOT, Row, documents, in_turns, load_rows, parser, real_answers, row, save, sentences_of
+from benchmarks.common import ROOT, Row, in_turns, parser, real_answers, row, save, sentences_of, whole_answers
 from engines import Sampling, load_engine
 from engines.checkpoint import locate, prompt_ids
 from engines.embedding import cpu_has_bfloat16
+from mitigate.io import read_rows
 
 
-def ratio_rows(what: str, n: object, seconds: Mapping[str, list[float]], first: str) -> list[Row]:
+def ratio_rows(what: str, n: object, seconds: Mapping[str, list[float]]) -> list[Row]:
     """How many times as long each way takes as the first: median round, with the lowest and the highest."""
-    rows = []
-    for name, own in seconds.items():
-        ratios = sorted(b / a for a, b in zip(seconds[first], own, strict=True))
-        if name != first:
-            rows.append(row(f"{what}: {name}, times as long", n, median(ratios), (ratios[0], ratios[-1])))
+    rows, (first, *others) = [], seconds
+    for name in others:
+        ratios = sorted(b / a for a, b in zip(seconds[first], seconds[name], strict=True))
+        rows.append(row(f"{what}: {name}, times as long", n, median(ratios), (ratios[0], ratios[-1])))
     return rows
+
+
+PLAIN = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
 
 
 def annotation(data: Any, n: int, rounds: int) -> list[Row]:
     """Ways to annotate every answer of some documents."""
-    annotator: Any = DiscriminativeAnnotator.from_pretrained("embedded")
-    fast: Any = DiscriminativeAnnotator.from_pretrained("embedded-fast")
-    records = [r for group in documents(load_rows(data), n) for r in group]
+    annotator, fast = load_annotator("embedded"), load_annotator("embedded-fast")
+    records = whole_answers(data, n)
     cut = [{**r, "answer": text} for r in records for text in sentences_of(r["answer"])]
     for one in (annotator, fast):
         one.annotate_batch(records[:2])  # warm
@@ -60,12 +61,10 @@ def annotation(data: Any, n: int, rounds: int) -> list[Row]:
         "by embedded-fast": lambda: fast.annotate_batch(records),
     }
     seconds = in_turns(ways, rounds)
-    own = sum(seconds["in one call"]) / rounds
-    shown = [
-        row("every answer of a document, in one call: CPU-milliseconds a sentence", len(cut), 1000 * own / len(cut))
-    ]
+    what, own = "every answer of a document", 1000 * sum(seconds["in one call"]) / rounds / len(cut)
     print(seconds, flush=True)
-    return shown + ratio_rows("every answer of a document", len(cut), seconds, "in one call")
+    first = row(f"{what}, in one call: CPU-milliseconds a sentence", len(cut), own)
+    return [first, *ratio_rows(what, len(cut), seconds)]
 
 
 def splitting(data: Any, rounds: int) -> list[Row]:
@@ -76,11 +75,9 @@ def splitting(data: Any, rounds: int) -> list[Row]:
         ways: dict[str, Callable[[], object]] = {
             "ours": lambda texts=texts: [sentences_of(text) for text in texts],
             "pysbd": lambda texts=texts, s=segmenter: [s.segment(text) for text in texts],
-            "plain regular expression": lambda texts=texts: [
-                re.split(r"(?<=[.!?])\s+|(?<=[。！？])", text) for text in texts
-            ],
+            "plain regular expression": lambda texts=texts: [PLAIN.split(text) for text in texts],
         }
-        shown += ratio_rows(f"splitting sentences, {language}", f"{len(texts)} answers", in_turns(ways, rounds), "ours")
+        shown += ratio_rows(f"splitting sentences, {language}", f"{len(texts)} answers", in_turns(ways, rounds))
     return shown
 
 
@@ -88,9 +85,8 @@ def generation(questions: int, samples: int, tokens: int, rounds: int, server: s
     """SmolLM2 by the engine and by plain ``generate`` in the same precision, or a ``server``: the same prompts."""
     engine: Any = load_engine("transformers:packaged:smollm2", device="cpu")
     model: Any = AutoModelForCausalLM.from_pretrained(locate("packaged:smollm2"), dtype=engine.model.dtype).eval()
-    lines = (ROOT / "examples" / "questions.jsonl").read_text(encoding="utf-8").splitlines()[:questions]
-    asked = [f"{row['reference']}\n\n{row['question']}" for row in map(json.loads, lines)]
-    chats = [[{"role": "user", "content": text}] for text in asked]
+    rows = islice(read_rows(ROOT / "examples" / "questions.jsonl"), questions)
+    chats = [[{"role": "user", "content": f"{r['reference']}\n\n{r['question']}"}] for r in rows]
     ends = {f"{name}_token_id": getattr(engine.tokenizer, f"{name}_token_id") for name in ("eos", "pad")}
     config = GenerationConfig(max_new_tokens=tokens, do_sample=True, top_k=0, **ends)
     other = "plain generate, one by one" if server is None else "llama.cpp's server"
@@ -128,7 +124,7 @@ def one_pass(data: Any, n: int, rounds: int) -> list[Row]:
     folder, half = locate("packaged:smollm2"), torch.bfloat16 if cpu_has_bfloat16() else torch.float32
     model = LlamaForTokenClassification.from_pretrained(folder, id2label=kinds, dtype=half)
     causal, embedded = CausalAnnotator(model, load_tokenizer(str(folder))), load_annotator("embedded")
-    records = [r for group in documents(load_rows(data), n) for r in group]
+    records = whole_answers(data, n)
     whole = [sentences_of(r["answer"]) for r in records]
     each = [{**r, "answer": " ".join(s[: i + 1])} for r, s in zip(records, whole, strict=True) for i in range(len(s))]
     ways: dict[str, Callable[[], object]] = {
@@ -139,7 +135,7 @@ def one_pass(data: Any, n: int, rounds: int) -> list[Row]:
     seconds = in_turns(ways, rounds)
     what = f"an answer of {len(each) / len(records):.1f} sentences with its document in one pass"
     own = row(f"{what}: CPU-seconds", len(records), sum(seconds["one pass"]) / rounds / len(records))
-    return [own, *ratio_rows("the same", len(records), seconds, "one pass")]
+    return [own, *ratio_rows("the same", len(records), seconds)]
 
 
 def main() -> None:
