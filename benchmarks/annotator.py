@@ -120,28 +120,26 @@ def beside_baselines(rows: Sequence[Row], found: Mapping[str, Judged]) -> tuple[
     chosen = [i for at in parts.values() for i in at]
     place, groups = {i: n for n, i in enumerate(chosen)}, [rows[i]["group"] for i in chosen]
     gold = {s: [rows[i]["label"] for i in at] for s, at in parts.items()}
-    heads = [f"{key}, {name}" for key in ("auc", "balanced_accuracy") for name in found]
-    out, table = ([], [["source", "n", *heads, "interval of the first"]])
+    keys, (first, second, *_) = {"auc": "AUC", "balanced_accuracy": "balanced accuracy"}, found
+    heads = [f"{key}, {name}" for key in keys for name in found]
+    out, table = [], [["source", "n", *heads, "interval of the first"]]
     figures = {
         (name, s): two_way_statistics(gold[s], [labels[i] for i in at], support=support[at])
         for name, (support, labels) in found.items()
         for s, at in parts.items()
     }
-    for key, called in (("auc", "AUC"), ("balanced_accuracy", "balanced accuracy")):
+    for key, called in keys.items():
         means = {
             name: mean_of([(np.array([place[i] for i in at]), figures[name, s][key]) for s, at in parts.items()])
             for name in found
         }
         limits, ones = bootstrap(means, groups), np.ones(len(chosen))
-        out += [
-            row(f"{name}: {called}, mean of {len(parts)} sources", len(chosen), means[name](ones), limits[name])
-            for name in found
-        ]
-        first, second = list(found)[:2]
+        for name, mean in means.items():
+            out.append(row(f"{name}: {called}, mean of {len(parts)} sources", len(chosen), mean(ones), limits[name]))
         gap = paired_difference(means[first], means[second], groups)
         out.append(row(f"{first} − {second}: {called}", len(chosen), gap["difference"], (gap["low"], gap["high"])))
     for s, at in parts.items():
-        values = [figures[name, s][key](np.ones(len(at))) for key in ("auc", "balanced_accuracy") for name in found]
+        values = [figures[name, s][key](np.ones(len(at))) for key in keys for name in found]
         limits = bootstrap({"auc": figures[first, s]["auc"]}, [rows[i]["group"] for i in at])
         table.append([s, len(at), *values, limits["auc"]])
     return out, table
@@ -157,14 +155,11 @@ def trained_and_unseen(
     out = []
     for called, keep in PARTS:
         at = [i for i, r in enumerate(rows) if (r["source"] in TRAINABLE) == keep]
-        means = evaluate([part_of[rows[i]["id"], rows[i]["file"]] for i in at], [answers[i] for i in at])[
-            "mean_over_sources"
-        ]
+        found = evaluate([part_of[rows[i]["id"], rows[i]["file"]] for i in at], [answers[i] for i in at])
         n = int((~np.isnan(truth[at])).sum())  # "no_fact" is in neither figure
-        out += [
-            row(f"{called}: {name}", n, means[key]["value"], means[key]["interval"])
-            for key, name in (("auc", "AUC"), ("balanced_accuracy", "balanced accuracy"))
-        ]
+        for key, name in (("auc", "AUC"), ("balanced_accuracy", "balanced accuracy")):
+            mean = found["mean_over_sources"][key]
+            out.append(row(f"{called}: {name}", n, mean["value"], mean["interval"]))
         known = [i for i in at if not np.isnan(truth[i]) and not np.isnan(support[i])]
         out.append(row(f"{called}: calibration error (ECE)", len(known), ece(support[known], truth[known])))
     return out
@@ -206,10 +201,8 @@ def whole_answers(annotator: Annotator, everything: Sequence[Row]) -> list[Row]:
         labels = [s.label for s in predictions(annotator, rows)]
         own = np.array([np.nan if label in (None, "no_fact") else float(label in HALLUCINATED) for label in labels])
         people[np.isnan(own)] = np.nan
-        out += [
-            mean_row(f"{source}: hallucinated, by people, where the annotator is sure", people, groups, "%"),
-            mean_row(f"{source}: the same sentences, by the annotator", own, groups, "%"),
-        ]
+        out.append(mean_row(f"{source}: hallucinated, by people, where the annotator is sure", people, groups, "%"))
+        out.append(mean_row(f"{source}: the same sentences, by the annotator", own, groups, "%"))
     return out
 
 
@@ -231,10 +224,9 @@ def written(names: Sequence[str], everything: Sequence[Row], n: int) -> list[Row
         found["other"] = evaluate(mixed, predict(annotator, mixed))["overall"]["accuracy"]
         annotator.close()
         name = Path(name).parent.name if name.endswith("/annotator") else name  # that of its run folder
-        out += [
-            row(f"{name}: {what}", found.get(count, len(chosen)), found[key], found["intervals"].get(key))
-            for key, count, what in WRITTEN
-        ]
+        for key, count, what in WRITTEN:
+            n, limits = found.get(count, len(chosen)), found["intervals"].get(key)
+            out.append(row(f"{name}: {what}", n, found[key], limits))
     return out
 
 
@@ -285,11 +277,9 @@ def main() -> None:
         return answers
 
     def judged(answers: Sequence[SentenceAnnotation]) -> Judged:
-        support, labels = np.full(len(rows), np.nan), [None] * len(rows)
+        support, of = np.full(len(rows), np.nan), dict(zip(test, answers, strict=True))
         support[test] = supported_score([a.scores for a in answers])
-        for i, a in zip(test, answers, strict=True):
-            labels[i] = a.label
-        return support, labels
+        return support, [of[i].label if i in of else None for i in range(len(rows))]
 
     tables: dict[str, Any] = {}
     found: dict[str, Judged] = {

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,12 +33,11 @@ QUALIFIED = re.compile(r"^(.+?)(?:的[^：的]{1,12})?：")
 
 @dataclass
 class Task:
-    """Queries, documents, and which documents are right for each query."""
+    """Queries, each with the places of its right documents, and the titles and texts of the documents."""
 
     name: str
     language: str
-    queries: list[str] = field(default_factory=list)
-    right: list[set[int]] = field(default_factory=list)
+    right: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     titles: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
 
@@ -47,10 +46,7 @@ class Task:
         self.titles.append(title)
         self.texts.append(text)
         for query in queries:
-            if query not in self.queries:
-                self.queries.append(query)
-                self.right.append(set())
-            self.right[self.queries.index(query)].add(len(self.texts) - 1)
+            self.right[query].add(len(self.texts) - 1)
 
 
 def tasks(rows: Sequence[Row]) -> list[Task]:
@@ -87,7 +83,7 @@ def tasks(rows: Sequence[Row]) -> list[Task]:
     return [names, hidden, headlines, titles, claims, questions]
 
 
-def first_five(scores_QD: np.ndarray, right: Sequence[set[int]]) -> np.ndarray:
+def first_five(scores_QD: np.ndarray, right: Collection[set[int]]) -> np.ndarray:
     """(Q,) whether a right document is among the first five; ties count against it."""
     pairs = [(scores, sorted(good)) for scores, good in zip(scores_QD, right, strict=True)]
     return np.array([float((np.delete(own, good) >= own[good].max()).sum() < 5) for own, good in pairs])
@@ -98,11 +94,12 @@ def matching(rows: Sequence[Row]) -> list[Row]:
     shown = []
     for task in tasks(rows):
         documents = [words(f"{title}\n{text}") for title, text in zip(task.titles, task.texts, strict=True)]
-        plain = BM25(documents).scores([words(query) for query in task.queries])
-        hard = np.array([hard_match({"topic": query, "aliases": []}, task.titles) for query in task.queries])
-        used = rank(task.queries, task.titles, task.texts, task.language) + 10.0 * hard
+        queries = list(task.right)
+        plain = BM25(documents).scores([words(query) for query in queries])
+        hard = np.array([hard_match({"topic": query, "aliases": []}, task.titles) for query in queries])
+        used = rank(queries, task.titles, task.texts, task.language) + 10.0 * hard
         for name, scores in (("ranking used here", used), ("BM25", plain)):
-            found = first_five(scores, task.right)
+            found = first_five(scores, task.right.values())
             shown.append(mean_row(f"{task.name}, {name}: among the first five", found, unit="%"))
         print(task.name, flush=True)
     return shown
@@ -115,12 +112,11 @@ RULES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="u
 
 def changed(question: str, rules: Mapping[str, str]) -> str | None:
     """The question with the first pattern that it holds replaced, or its first number made one larger."""
-    for pattern, target in rules.items():
+    for pattern, target in (*rules.items(), (r"\d+", lambda m: str(int(m[0]) + 1))):
         new, n = re.subn(pattern, target, question, count=1)
         if n:
             return new
-    new, n = re.subn(r"\d+", lambda m: str(int(m[0]) + 1), question, count=1)
-    return new if n else None
+    return None
 
 
 def questions_of(data: Path, rows: Sequence[Row]) -> dict[str, list[str]]:

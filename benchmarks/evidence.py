@@ -15,6 +15,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, cycle, product
 from random import Random
 from typing import Any
 
@@ -24,14 +25,13 @@ from annotators import Annotator, SentenceAnnotation, load_annotator
 from annotators.evaluation.metrics import supported_score
 from annotators.records import HALLUCINATED, JUDGED
 from annotators.retrieval import ReferenceIndex, fuse, index_references, pack, take, with_neighbours, words
-from annotators.text.sentences import split_sentences
-from benchmarks.common import english_rows, mean_row, parser, save
+from benchmarks.common import english_rows, mean_row, parser, save, sentences_of
 from engines.embedding import Embedder
 
 SOURCES = ("fm2", "wice", "factcheckgpt")
 FACTOR, FOUND = 6, 0.95  # of the second window; share of its characters in the window from which a fragment is found
 Ranking = Callable[["Row"], np.ndarray]
-FIRST, BM25_ALONE, EMBEDDING, BOTH = "first tokens", "BM25", "embedding", "both"
+BOTH = "both"
 
 
 @dataclass(frozen=True)
@@ -73,22 +73,19 @@ def prepare(rows: Sequence[Mapping[str, Any]], embedder: Embedder) -> list[Row]:
 
 
 RANKINGS: dict[str, Ranking] = {
-    FIRST: lambda row: -np.arange(len(row.index.passages), dtype=np.float32)[None],
-    BM25_ALONE: lambda row: with_neighbours(fuse([row.bm25]), row.index),
-    EMBEDDING: lambda row: with_neighbours(fuse([row.embedding]), row.index),
+    "first tokens": lambda row: -np.arange(len(row.index.passages), dtype=np.float32)[None],
+    "BM25": lambda row: with_neighbours(fuse([row.bm25]), row.index),
+    "embedding": lambda row: with_neighbours(fuse([row.embedding]), row.index),
     BOTH: lambda row: with_neighbours(fuse([row.bm25, row.embedding]), row.index),
 }
-
-
-def order(ranking: Ranking, row: Row) -> np.ndarray:
-    return np.argsort(-ranking(row), axis=1, kind="stable")[0]
 
 
 def recalls(rows: Sequence[Row], ranking: Ranking, factor: int = 1) -> np.ndarray:
     """(n, 3) characters, all, any; of one window, or of the second pass if ``factor`` is more than 1."""
     found = []
     for row in rows:
-        places = take(row.index, order(ranking, row), row.index.budget * factor)
+        order = np.argsort(-ranking(row), axis=1, kind="stable")[0]
+        places = take(row.index, order, row.index.budget * factor)
         if factor > 1:
             places = [place for part in pack(row.index, places, factor) for place in part]
         found.append(row.recall(places))
@@ -98,18 +95,18 @@ def recalls(rows: Sequence[Row], ranking: Ranking, factor: int = 1) -> np.ndarra
 def window_rows(rows: Sequence[Row]) -> tuple[list[Any], list[list[object]]]:
     """Recall of the window by source, and what both rankings together gain."""
     shown, table = [], [["source", "rows", "n", "read", "tokens", "characters", "all", "any"]]
-    for source in SOURCES:
-        for part in ("all folds", "fold 0"):
-            some = [r for r in rows if r.row["source"] == source and (part == "all folds" or r.row["fold"] == 0)]
-            groups = [r.row["group"] for r in some]
-            once = {name: recalls(some, ranking) for name, ranking in RANKINGS.items()}
-            for name, ranking in RANKINGS.items():
-                for tokens, values in ((400, once[name]), (2400, recalls(some, ranking, FACTOR))):
-                    table.append([source, part, len(some), name, tokens, *np.nanmean(values, axis=0).tolist()])
-            if part == "fold 0":
-                shown.append(mean_row(f"{source}: gold evidence in the window of 400 tokens", once[BOTH][:, 0], groups))
-                for name in (FIRST, BM25_ALONE, EMBEDDING):
-                    shown.append(mean_row(f"{source}: gain over {name}", once[BOTH][:, 0] - once[name][:, 0], groups))
+    for source, part in product(SOURCES, ("all folds", "fold 0")):
+        some = [r for r in rows if r.row["source"] == source and (part == "all folds" or r.row["fold"] == 0)]
+        groups = [r.row["group"] for r in some]
+        once = {name: recalls(some, ranking) for name, ranking in RANKINGS.items()}
+        for name, ranking in RANKINGS.items():
+            for tokens, values in ((400, once[name]), (2400, recalls(some, ranking, FACTOR))):
+                table.append([source, part, len(some), name, tokens, *np.nanmean(values, axis=0).tolist()])
+        if part == "fold 0":
+            own = once.pop(BOTH)[:, 0]
+            shown.append(mean_row(f"{source}: gold evidence in the window of 400 tokens", own, groups))
+            for name, other in once.items():
+                shown.append(mean_row(f"{source}: gain over {name}", own - other[:, 0], groups))
     return shown, table
 
 
@@ -120,28 +117,25 @@ GAP = "\n\n"
 VARIANTS = ("alone", *(f"{n} added" for n in COUNTS), "first of ten", "last of ten", "sentences apart")
 
 
-def paragraphs(rows: Sequence[Mapping[str, Any]], seed: int) -> list[str]:
+def paragraphs(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Pieces of whole sentences of the rows' references, one of each distinct reference, in a random order."""
     found = []
     for reference in sorted({row["reference"] for row in rows}):
-        piece: list[str] = []
-        for start, end in split_sentences(reference[:2000]):
-            piece.append(" ".join(reference[start:end].split()))
-            if sum(len(s.split()) for s in piece) >= PARAGRAPH[0]:
+        piece: list[str] = []  # words
+        for sentence in sentences_of(reference[:2000]):
+            piece += sentence.split()
+            if len(piece) >= PARAGRAPH[0]:
                 break
-        if PARAGRAPH[0] <= sum(len(s.split()) for s in piece) <= PARAGRAPH[1]:
+        if PARAGRAPH[0] <= len(piece) <= PARAGRAPH[1]:
             found.append(" ".join(piece))
-    Random(seed).shuffle(found)
+    Random(0).shuffle(found)
     return found
 
 
 def variants(reference: str, others: Sequence[str], number: int) -> dict[str, str]:
-    """The reference as it is and in all its surroundings.
+    """The reference as it is and in all its surroundings, of at least 30 unrelated paragraphs.
 
-    Args:
-        reference: With the evidence.
-        others: At least 30 unrelated paragraphs.
-        number: Of the row; decides where the paragraphs go: before, behind or around.
+    The ``number`` of the row decides where these go: before, behind or around.
     """
     out = {"alone": reference}
     for n in COUNTS:
@@ -149,11 +143,8 @@ def variants(reference: str, others: Sequence[str], number: int) -> dict[str, st
         out[f"{n} added"] = GAP.join([*others[:before], reference, *others[before:n]])
     out["first of ten"] = GAP.join([reference, *others[:MOVED]])
     out["last of ten"] = GAP.join([*others[:MOVED], reference])
-    sentences = [reference[a:b] for a, b in split_sentences(reference)]
-    apart: list[str] = []
-    for i, sentence in enumerate(sentences):
-        apart += [sentence, others[i % len(others)]]
-    out["sentences apart"] = GAP.join(apart[:-1])
+    pairs = zip(sentences_of(reference), cycle(others), strict=False)
+    out["sentences apart"] = GAP.join([*chain.from_iterable(pairs)][:-1])
     return out
 
 
@@ -166,9 +157,8 @@ def chosen(everything: Sequence[Mapping[str, Any]], per_source: int) -> dict[str
         if row["fold"] == 0 and MIN_WORDS <= len(row["reference"].split()) <= MAX_WORDS and row["label"] != "no_fact"
     }
     for row in by_group.values():
-        if len(found[row["source"]]) < per_source:
-            found[row["source"]].append(row)
-    return dict(sorted(found.items()))
+        found[row["source"]].append(row)
+    return {source: rows[:per_source] for source, rows in sorted(found.items())}
 
 
 def judge(
@@ -192,12 +182,9 @@ def changes(judged: Sequence[Mapping[str, SentenceAnnotation]], first: str, seco
     two = [(a.label in HALLUCINATED) != (b.label in HALLUCINATED) for a, b in pairs]
     three = [flagged or (a.label is None) != (b.label is None) for flagged, (a, b) in zip(two, pairs, strict=True)]
     share = [supported_score([a.scores, b.scores]) for a, b in pairs]
-    return {
-        "two-way": np.array(two, float),
-        "three-way": np.array(three, float),
-        "label": np.array([a.label != b.label for a, b in pairs], float),
-        "shift": np.array([abs(s[0] - s[1]) for s in share]),
-    }
+    labels, shifts = [a.label != b.label for a, b in pairs], [abs(a - b) for a, b in share]
+    found = {"two-way": two, "three-way": three, "label": labels, "shift": shifts}
+    return {name: np.array(values, float) for name, values in found.items()}
 
 
 def verdict_rows(
@@ -208,7 +195,7 @@ def verdict_rows(
     rows: list[Mapping[str, Any]] = []
     for source, some in chosen(everything, per_source).items():
         own = {r["group"] for r in some}
-        others = paragraphs([r for r in everything if r["source"] == source and r["group"] not in own], seed=0)
+        others = paragraphs([r for r in everything if r["source"] == source and r["group"] not in own])
         if len(others) >= max(COUNTS):
             judged += judge(annotator, some, others)
             rows += some

@@ -29,14 +29,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import Row, parser, row, save, whole_answers
-from mitigate.io import write_lines
+from mitigate.io import read_rows, write_lines
 
 IN_FLIGHT = 16  # requests that a kill may lose, at most
 WORDS = "the a river hill town was built in old stone bridge north of opened and".split()
 
 
 def expect(right: bool, what: str) -> None:
-    """Raise where something is not as it should be."""
     if not right:
         raise RuntimeError(what)
 
@@ -135,38 +134,34 @@ def soak(job: Job, kills: int, seed: int) -> int:
     return ends
 
 
-def run(source: Path, output: Path, *options: str) -> dict[str, float]:
-    """CPU-seconds, peak resident MiB and seconds of one run."""
-    asked = ["--input", str(source), "--output", str(output), *options]
-    command = [sys.executable, "-m", "mitigate.cli", "annotate", *asked]
-    begin = time.monotonic()
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, status, used = os.wait4(child.pid, 0)
-    expect((code := os.waitstatus_to_exitcode(status)) == 0, f"exit code {code}: {' '.join(command)}")
-    return {"cpu": used.ru_utime + used.ru_stime, "mib": used.ru_maxrss / 1024, "seconds": time.monotonic() - begin}
+def run(records: list[Row], *options: str) -> dict[str, float]:
+    """CPU-seconds, peak resident MiB and seconds of annotating records."""
+    with tempfile.TemporaryDirectory() as name:
+        source, output = Path(name, "in.jsonl"), Path(name, "out.jsonl")
+        write_lines(source, [r | {"id": i} for i, r in enumerate(records)])
+        asked = ["--input", str(source), "--output", str(output), *options]
+        begin = time.monotonic()
+        child = subprocess.Popen([sys.executable, "-m", "mitigate.cli", "annotate", *asked], stdout=subprocess.DEVNULL)
+        _, status, used = os.wait4(child.pid, 0)
+        seconds, code = time.monotonic() - begin, os.waitstatus_to_exitcode(status)
+        expect(code == 0, f"exit code {code}: mitigate annotate {' '.join(asked)}")
+        ids = [r["id"] for r in read_rows(output)]
+    expect(ids == list(range(len(records))), f"records lost, doubled or out of order: {ids}")
+    return {"records": len(records), "cpu": used.ru_utime + used.ru_stime, "mib": used.ru_maxrss / 1024,
+            "seconds": seconds}  # fmt: skip
 
 
 def scale(data: Path, workers: bool) -> None:
     """Measure many records, or two workers against one, and write the page."""
-    records = [r | {"id": i} for i, r in enumerate(whole_answers(data, 10**6))]
-    with tempfile.TemporaryDirectory() as name:
-        source, output = Path(name, "in.jsonl"), Path(name, "out.jsonl")
-        if workers:
-            write_lines(source, records[:400])
-            how = ("--distributed", "--workers")
-            turns = [run(source, Path(name, f"{turn}"), *how, str(1 + turn % 2)) for turn in range(6)]
-            ratios = sorted(turns[2 * i]["seconds"] / turns[2 * i + 1]["seconds"] for i in range(3))
-            what, limits = "two workers against one: times as fast, start included", (ratios[0], ratios[-1])
-            rows = [row(what, 400, ratios[1], limits)]
-            save("reliability", "faults", rows, tables={"turns": turns}, packages=["ray"], part="workers")
-            return
-        found = []
-        for n in (100, 400, 800):
-            write_lines(source, records[:n])
-            output.unlink(missing_ok=True)
-            found.append({"records": n, **run(source, output)})
-            ids = [json.loads(line)["id"] for line in output.open(encoding="utf-8")]
-            expect(ids == list(range(n)), f"records lost, doubled or out of order: {ids}")
+    records = whole_answers(data, 10**6)
+    if workers:
+        turns = [run(records[:400], "--distributed", "--workers", str(1 + turn % 2)) for turn in range(6)]
+        ratios = sorted(turns[2 * i]["seconds"] / turns[2 * i + 1]["seconds"] for i in range(3))
+        what = "two workers against one: times as fast, start included"
+        rows = [row(what, 400, ratios[1], (ratios[0], ratios[-1]))]
+        save("reliability", "faults", rows, tables={"turns": turns}, packages=["ray"], part="workers")
+        return
+    found = [run(records[:n]) for n in (100, 400, 800)]
     first, last = found[0], found[-1]
     slope = (last["cpu"] - first["cpu"]) / (last["records"] - first["records"])
     rows = [

@@ -14,12 +14,11 @@ does with room for all. Requests in flight together can't use each other's block
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
@@ -63,13 +62,12 @@ class Played:
         sampling = sampling or Sampling()
         if self.real:
             results = self.real.chat(chats, sampling)
-            self.asked += [
-                (c, sampling, r.samples[0].text if r.samples else "") for c, r in zip(chats, results, strict=True)
-            ]
-            return results
-        replies = [self._object(chat) if sampling.json_schema else self._reply(chat) for chat in chats]
-        self.asked += [(chat, sampling, reply) for chat, reply in zip(chats, replies, strict=True)]
-        return [ChatResult((Sample(reply, "stop"),)) for reply in replies]
+        else:
+            play = self._object if sampling.json_schema else self._reply
+            results = [ChatResult((Sample(play(chat), "stop"),)) for chat in chats]
+        for chat, result in zip(chats, results, strict=True):
+            self.asked.append((chat, sampling, result.samples[0].text if result.samples else ""))
+        return results
 
     def close(self) -> None:
         """Nothing is held."""
@@ -78,24 +76,27 @@ class Played:
         texts, rows = [chat[0]["content"]], []
         for line in _between(texts, "sentence").split("\n"):
             number, _, sentence = line.partition(". ")
-            supported = self.labels[sentence] in ("supported", "contradictory")
-            evidence = [_nearest(sentence, _between(texts, "document"))] if supported else []
-            kind = "supported" if supported else "unverifiable"
+            evidence = self._evidence(sentence, texts)
+            kind = "supported" if evidence else "unverifiable"
             rows.append({"number": int(number), "evidence": evidence, "type": kind, "corrections": []})
         return json.dumps({"sentences": rows}, ensure_ascii=False)
 
     def _reply(self, chat: Chat) -> str:
         texts = [message["content"] for message in chat if message["role"] == "user"]
-        sentence = folded(_between(texts, "sentence"))
-        supported = self.labels[sentence] in ("supported", "contradictory")
-        evidence = _nearest(sentence, _between(texts, "document"))
+        evidence = self._evidence(folded(_between(texts, "sentence")), texts)
         if "<Facts Present>" not in texts[0]:
-            return f"<Reference> {evidence}\n<Hallucination> None" if supported else "<Hallucination> Unverifiable"
-        if len(texts) == 1:
-            return "<Facts Present>"
-        if len(texts) == 2:
-            return evidence if supported else "<No Reference Information>"
-        return "<No Hallucination>"
+            return f"<Reference> {evidence[0]}\n<Hallucination> None" if evidence else "<Hallucination> Unverifiable"
+        turns = ("<Facts Present>", evidence[0] if evidence else "<No Reference Information>", "<No Hallucination>")
+        return turns[len(texts) - 1]
+
+    def _evidence(self, sentence: str, texts: Sequence[str]) -> list[str]:
+        """The piece of the document that shares most words with a sentence, where gold has evidence."""
+        if self.labels[sentence] not in ("supported", "contradictory"):
+            return []
+        wanted = set(sentence.lower().split())
+        lines = [line for line in _between(texts, "document").replace("[…]", "").split("\n") if line.strip()] or [""]
+        pieces = [piece for line in lines for piece in line.split(". ")]
+        return [max(pieces, key=lambda piece: len(wanted & set(piece.lower().split())))]
 
 
 def folded(sentence: str) -> str:
@@ -110,39 +111,26 @@ def _between(texts: Sequence[str], mark: str) -> str:
     return ""
 
 
-def _nearest(sentence: str, document: str) -> str:
-    wanted = set(sentence.lower().split())
-    lines = [line for line in document.replace("[…]", "").split("\n") if line.strip()] or [""]
-    pieces = [piece for line in lines for piece in line.split(". ")]
-    return max(pieces, key=lambda piece: len(wanted & set(piece.lower().split())))
-
-
-def rows_of(rows: Sequence[dict[str, Any]], embedder: Embedder, answers: int, seed: int) -> list[list[dict[str, Any]]]:
-    """Labelled sentences by answer, of up to ``answers`` answers with a long document."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+def rows_of(rows: Sequence[Row], source: str, embedder: Embedder, answers: int) -> list[list[Row]]:
+    """Labelled sentences of a source by answer, of up to ``answers`` answers with a long document."""
+    groups: dict[tuple[str, str], list[Row]] = {}
     for r in rows:
-        if r["answer"]:
+        if r["source"] == source and r["answer"]:
             groups.setdefault((r["reference"], r["answer"]), []).append(r)
     keys = sorted(groups)
     sizes = embedder.count_tokens([reference for reference, _ in keys])
     long = [key for key, size in zip(keys, sizes, strict=True) if size > LEAST]
-    random.Random(seed).shuffle(long)
+    random.Random(0).shuffle(long)
     return [groups[key] for key in long[:answers]]
 
 
-def chain(tokens: Sequence[int]) -> Iterator[bytes]:
-    """A name for each beginning of whole blocks."""
-    digest = hashlib.sha256()
-    for start in range(0, len(tokens) - BLOCK + 1, BLOCK):
-        digest.update(np.asarray(tokens[start : start + BLOCK], np.int64).tobytes())
-        yield digest.digest()
-
-
-def computed(tokens: Sequence[int], seen: set[bytes]) -> int:
+def computed(tokens: Sequence[int], seen: set[int]) -> int:
     """Tokens of a prompt that a cache of ``seen`` beginnings does not hold; the last one is always computed."""
-    names = list(chain(tokens))
-    known = next((n for n, name in enumerate(names) if name not in seen), len(names)) * BLOCK
-    seen.update(names)
+    names = [0]  # of each beginning of whole blocks
+    for start in range(0, len(tokens) - BLOCK + 1, BLOCK):
+        names.append(hash((names[-1], *tokens[start : start + BLOCK])))
+    known = sum(name in seen for name in names[1:]) * BLOCK
+    seen.update(names[1:])
     return len(tokens) - min(known, len(tokens) - 1)
 
 
@@ -150,7 +138,7 @@ def measure(groups: Sequence[Sequence[Row]], embedder: Embedder, real: Engine | 
     """What each answer costs, by the names of COUNTED and WRITTEN, and its sentences."""
     labels = {folded(row["sentence"]): row["label"] for group in groups for row in group}
     costs: list[Costs] = []
-    seen: set[bytes] = set()
+    seen: set[int] = set()
     for start in range(0, len(groups), CHUNK):
         chunk = groups[start : start + CHUNK]
         engine = Played(labels, real)
@@ -181,8 +169,8 @@ def per_sentence(what: str, costs: Sequence[Costs], name: str) -> Row:
     """A figure a sentence with its 95 % interval from 1,000 draws of answers."""
     values = np.array([[cost[name], cost["sentences"]] for cost in costs], float)
     draws = np.random.default_rng(0).integers(0, len(values), (1000, len(values)))
-    sums = values[draws].sum(axis=1)
-    limits = np.percentile(sums[:, 0] / sums[:, 1], [2.5, 97.5])
+    totals, sentences = values[draws].sum(axis=1).T
+    limits = np.percentile(totals / sentences, [2.5, 97.5])
     return row(what, int(values[:, 1].sum()), values[:, 0].sum() / values[:, 1].sum(), limits)
 
 
@@ -198,7 +186,7 @@ def main() -> None:
     embedder.encode = each_once(embedder.encode)  # windows are chosen a dozen times here
     rows = []
     if args.schema:
-        groups = rows_of([r for r in everything if r["source"] == SOURCES[0]], embedder, args.answers, 0)
+        groups = rows_of(everything, SOURCES[0], embedder, args.answers)
         real = load_engine(args.engine) if args.engine else None
         part, figures = ("schema, real", "JSON.*: failed") if real else ("schema", ": (calls|prompt)")
         where = args.engine.partition("@")[0] if real else "whole document"
@@ -213,7 +201,7 @@ def main() -> None:
         save("llm-annotators", "generative_calls", shown, tables={"all": rows}, part=part)
         return
     for source in SOURCES:
-        groups = rows_of([r for r in everything if r["source"] == source], embedder, args.answers, 0)
+        groups = rows_of(everything, source, embedder, args.answers)
         orders, windows = ("reference-first", "question-first"), ("sentence", "answer", "whole")
         for protocol, order, window in product(("tagged", "three-turn"), orders, windows):
             costs = measure(groups, embedder, None, protocol=protocol, prompt=f"plain/{order}", window=window)

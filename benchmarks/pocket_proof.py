@@ -12,16 +12,17 @@ again, one that was stopped goes on. Two CPU-minutes a run with the oracle, four
 from __future__ import annotations
 
 import json
-import math
 import os
 import statistics
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+from scipy.stats import sem, t
 
 from benchmarks.common import ROOT, Row, command, parser, row, save
 from mitigate.io import read_rows, write_lines
@@ -34,7 +35,6 @@ ARMS: dict[str, tuple[str, str, tuple[str, ...]]] = {  # name → what it is, re
 }
 SEEDS = {"oracle": 5, "embedded": 3, "calibrated": 3}
 BETA = 0.2  # weight of the KL in the GRPO arms of the calibrated annotator
-T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # Student's t, two-sided 95 %, n − 1 degrees of freedom
 SMOOTHED = 5
 SETS = ("trained on", "held-out")
 
@@ -83,15 +83,15 @@ def one(work: Path, arm: str, reward: str, seed: int) -> dict[str, Any]:
 
 def steps_to_half(curve: Sequence[float], first: float) -> int | None:
     """The first step at which the mean over SMOOTHED steps is at most half of ``first``; None where it is not."""
-    means = [statistics.mean(curve[i - SMOOTHED : i]) for i in range(SMOOTHED, len(curve) + 1)]
-    return next((i + SMOOTHED for i, mean in enumerate(means) if mean <= first / 2), None)
+    steps = range(SMOOTHED, len(curve) + 1)
+    return next((i for i in steps if statistics.mean(curve[i - SMOOTHED : i]) <= first / 2), None)
 
 
 def over_seeds(what: str, values: Sequence[float]) -> Row:
     """The mean over seeds with its 95 % interval (Student's t)."""
     n, mean = len(values), statistics.mean(values)
-    half = T_95[n] * statistics.stdev(values) / math.sqrt(n) if n in T_95 else None
-    return row(what, f"{n} seeds", mean, None if half is None else (mean - half, mean + half))
+    limits = t.interval(0.95, n - 1, mean, sem(values)) if n > 1 else None
+    return row(what, f"{n} seeds", mean, limits)
 
 
 def main() -> None:
@@ -104,17 +104,15 @@ def main() -> None:
     args = made.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     shown, runs = [], {}
-    for reward in args.rewards:
-        for arm in args.arms:
-            found = [one(args.work, arm, reward, seed) for seed in args.seeds or range(SEEDS[reward])]
-            runs[f"{arm}, {reward}"] = found
-            where = f"reward by the {reward} annotator" if reward != "oracle" else "reward by the oracle"
-            for name in SETS:
-                rates = [r["rates"][name][1] for r in found]
-                shown.append(over_seeds(f"{where}, {ARMS[arm][0]}: hallucinated, entities {name}", rates))
-            halves = [steps_to_half(r["curve"], r["rates"]["trained on"][0]) for r in found]
-            said = ", ".join("more than 40" if step is None else str(step) for step in halves)
-            shown.append(row(f"{where}, {ARMS[arm][0]}: steps to half the rate, by seed", f"{len(found)} seeds", said))
+    for reward, arm in product(args.rewards, args.arms):
+        found = [one(args.work, arm, reward, seed) for seed in args.seeds or range(SEEDS[reward])]
+        runs[f"{arm}, {reward}"] = found
+        where = f"reward by the {reward}{' annotator' * (reward != 'oracle')}, {ARMS[arm][0]}"
+        for name in SETS:
+            shown.append(over_seeds(f"{where}: hallucinated, entities {name}", [r["rates"][name][1] for r in found]))
+        halves = [steps_to_half(r["curve"], r["rates"]["trained on"][0]) for r in found]
+        said = ", ".join("more than 40" if step is None else str(step) for step in halves)
+        shown.append(row(f"{where}: steps to half the rate, by seed", f"{len(found)} seeds", said))
     save("pocket-proof", "pocket_proof", shown, tables={"runs": runs}, packages=["trl"])
 
 

@@ -251,11 +251,11 @@ def of_arms(rows: Sequence[Row]) -> list[Row]:
     out = []
     for one in (r for r in rows if r["what"].endswith(": hallucinated by blind labels")):
         arm = one["what"].partition(": ")[0]
-        differs = f"{arm} − base: copied" in own
-        copied = (f"{arm} − base: copied", "copied − base") if differs else (f"{arm}: copied an answer", "copied")
-        others = (f"{arm}: true specifics an answer by blind labels", "true specifics"), copied
-        parts = [own[one["what"]], *(f"{name} {own[what]}" for what, name in others)]
-        out.append({"what": f"{arm}, by blind labels", "n": one["n"], "value": "; ".join(parts)})
+        more = own.get(f"{arm} − base: copied")
+        copied = f"copied − base {more}" if more else f"copied {own[f'{arm}: copied an answer']}"
+        specific = own[f"{arm}: true specifics an answer by blind labels"]
+        said = f"{own[one['what']]}; true specifics {specific}; {copied}"
+        out.append({"what": f"{arm}, by blind labels", "n": one["n"], "value": said})
     return out
 
 
