@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from annotators.records import Annotation, SentenceAnnotation
-from tests.helpers.jsonl import read_rows
+from tests.helpers.jsonl import read_rows, write_rows
 from tests.helpers.tiny_chat import build_tiny_chat
 
 ROOT = Path(__file__).parent.parent
@@ -111,34 +111,19 @@ def proof():
     return runpy.run_module("benchmarks.proof")
 
 
-def written(path, rows):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(r) + "\n" for r in rows))
-    return path
-
-
 def test_proof_asks_what_texts_tell_or_not(proof, tmp_path):
     """A wording is asked with and without an answer; what the text has a word of is never marked unanswerable."""
     names = [f"{a}{b}{c}" for a in ("Alder", "Beck", "Cole", "Dun") for b in ("ford", "holm", "ley") for c in "abcde"]
-    text, told = (
-        "{0} is a house of {1} rooms beside the old river. " * 8,
-        ("prize", "church", "student", "city council"),
-    )
-    rows = [
-        {"id": n, "title": f"{n} (house)", "text": f"There is a {told[i % 4]} here. {text.format(n, i)}"}
-        for i, n in enumerate(names, 12)
-    ]
-    written(tmp_path / "documents" / "wikipedia_2024.jsonl", rows)
+    told, rows = ("prize", "church", "student", "city council"), []
+    for i, n in enumerate(names, 12):
+        text = f"There is a {told[i % 4]} here. " + f"{n} is a house of {i} rooms beside the old river. " * 8
+        rows.append({"id": n, "title": f"{n} (house)", "text": text})
+    write_rows(tmp_path / "documents" / "wikipedia_2024.jsonl", rows)
     asked = proof["questions"](tmp_path, 30)
     assert asked == proof["questions"](tmp_path, 30)
     assert {r["id"] for r in asked} == set(names)
     assert {r["kind"] for r in asked} == {"open", "told", "another title", "absent"}
-    of = {
-        "awards or prizes": ["prize"],
-        "schools or studies": ["student"],
-        "religion": ["church"],
-        "politics": ["city"],
-    }
+    of = {"awards or prizes": "prize", "schools or studies": "student", "religion": "church", "politics": "city"}
     for i, r in enumerate(asked):
         assert 300 <= len(r["reference"]) <= 600
         assert r["answerable"] == (r["kind"] in ("open", "told"))
@@ -149,7 +134,7 @@ def test_proof_asks_what_texts_tell_or_not(proof, tmp_path):
         assert bool(attribute) == (r["kind"] in ("told", "absent"))
         for one in attribute:
             assert (one in ("religion", "politics")) == (i < 30), "others in training than held out"
-            assert any(word in r["reference"] for word in of[one]) == (r["kind"] == "told")
+            assert (of[one] in r["reference"]) == (r["kind"] == "told")
     # A word that may tell, but not surely ("student", "council"), is neither told nor absent.
     assert {one for r in asked if r["kind"] == "told" for one in of if one in r["question"]} == {
         "awards or prizes", "religion"
@@ -159,7 +144,7 @@ def test_proof_asks_what_texts_tell_or_not(proof, tmp_path):
 def test_proof_reads_blind_labels_back(proof, tmp_path):
     """Labels find their arms, wrong ones are named."""
     asked = [{"id": str(i), "question": "Who?", "reference": f"Text {i}."} for i in range(20)]
-    written(tmp_path / "held_out.jsonl", asked)
+    write_rows(tmp_path / "held_out.jsonl", asked)
     proof["blind"](tmp_path, {a: [{"id": r["id"], "answer": f"{a} one. Two."} for r in asked] for a in ("X", "Y")}, 20)
     given = list(read_rows(tmp_path / "blind-0.jsonl"))
     assert len(given) == 40
@@ -167,12 +152,12 @@ def test_proof_reads_blind_labels_back(proof, tmp_path):
     assert all(r["reference"] == f"Text {r['id']}." for r in given)
     with pytest.raises(SystemExit, match=r"number 0: expected one of supported, .*got None"):
         proof["labelled"](tmp_path)
-    written(tmp_path / "blind-0.jsonl", [{**r, "label": "no_fact"} for r in given])
+    write_rows(tmp_path / "blind-0.jsonl", [{**r, "label": "no_fact"} for r in given])
     rows = [{"id": r["id"], "answer": "Z one."} for r in asked]
     proof["blind"](tmp_path, {"X": rows, "Z": rows}, 20)  # X has its sentences
     later = list(read_rows(tmp_path / "blind-40.jsonl"))
     assert [r["number"] for r in later] == list(range(40, 60))
-    written(tmp_path / "blind-40.jsonl", [{**r, "label": "supported"} for r in later])
+    write_rows(tmp_path / "blind-40.jsonl", [{**r, "label": "supported"} for r in later])
     found = proof["labelled"](tmp_path)
     assert Counter((r["arm"], r["label"]) for r in found) == {
         ("X", "no_fact"): 20, ("Y", "no_fact"): 20, ("Z", "supported"): 20
@@ -209,21 +194,20 @@ def test_proof_runs_and_refuses(proof, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(proof, "questions", lambda data, held_out: made)
     assert "none of --arms has a run of --seeds [1]" in main("--arms", "base", "--seeds", "1")
     assert "expected at most 2 questions" in main()
-    written(tmp_path / "held_out.jsonl", made[1:])
-    assert "held_out.jsonl: expected what this --data, --held-out and --train ask" in main(
-        "--arms", "base", "--train", "1"
-    )
+    write_rows(tmp_path / "held_out.jsonl", made[1:])
+    said = main("--arms", "base", "--train", "1")
+    assert "held_out.jsonl: expected what this --data, --held-out and --train ask" in said
     assert len(commands) == 2
 
 
 def test_proof_takes_answers_without_cut_ends(proof, tmp_path):
     stages = {"first": {"answer": "One."}, "chosen": {"answer": None}}
-    written(tmp_path / "best" / "results.jsonl", [{"id": "a", "answer": "given", "stages": stages}])
+    write_rows(tmp_path / "best" / "results.jsonl", [{"id": "a", "answer": "given", "stages": stages}])
     long = "It is red. " + "very " * 58 + "big"
     when = (("before", "no"), ("after", long), ("after", f"{long}."))
     samples = [{"when": w, "id": "a", "answer": t} for w, t in when]  # a run keeps no kind of question
-    written(tmp_path / "held_out.jsonl", [{"id": "a", "kind": "open"}])
-    written(tmp_path / "grpo" / "samples.jsonl", samples)
+    write_rows(tmp_path / "held_out.jsonl", [{"id": "a", "kind": "open"}])
+    write_rows(tmp_path / "grpo" / "samples.jsonl", samples)
     (tmp_path / "grpo" / "model").mkdir()
 
     def found(folder, arm):
@@ -242,27 +226,15 @@ def test_page_of_the_proof_keeps_arms_that_are_not_run_again(proof, tmp_path, mo
     kept = {"parts": {"proof": {"tables": tables}}}
     saved = {}
     for name, value in {
-        "RESULTS": written(tmp_path / "mitigation.json", [kept]).parent,
+        "RESULTS": write_rows(tmp_path / "mitigation.json", [kept]).parent,
         "questions": lambda *_: [{"id": "a"}] * 3, "measured": lambda *_: [],
         "labelled": lambda _: [{"number": 0, "arm": "best of 8"}, {"number": 1, "arm": "Mask-DPO"}],
         "results": lambda found, _: [{"what": f"{arm}: x", "n": 2, "value": 1} for arm in found],
         "save": lambda *_, **made: saved.update(made),
     }.items():  # fmt: skip
         monkeypatch.setitem(proof, name, value)
-    asked = [
-        "--work",
-        str(tmp_path),
-        "--arms",
-        "best of 8",
-        "--seeds",
-        "0",
-        "--held-out",
-        "1",
-        "--train",
-        "2",
-        "--page",
-    ]
-    monkeypatch.setattr(sys, "argv", ["proof", *asked])
+    asked = "--seeds 0 --held-out 1 --train 2 --page --arms".split()
+    monkeypatch.setattr(sys, "argv", ["proof", "--work", str(tmp_path), *asked, "best of 8"])
     proof["main"]()
     assert [(r["what"], r["value"]) for r in saved["tables"]["all"]] == [
         ("base: x", 1), ("best of 8: x", 1), ("Mask-DPO: x", 9)
@@ -301,7 +273,7 @@ def test_proof_divergence_is_kl_a_token(proof, tmp_path, monkeypatch):
     base, own = (build_tiny_chat(tmp_path / name, seed=i) for i, name in enumerate(("base", "run/model")))
     monkeypatch.setitem(proof, "locate", lambda _: base)
     chat = [{"role": "user", "content": "Who?"}]
-    written(tmp_path / "held_out.jsonl", [{"id": "a", "prompt": chat}])
+    write_rows(tmp_path / "held_out.jsonl", [{"id": "a", "prompt": chat}])
     tokenizer = AutoTokenizer.from_pretrained(base)
     ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)["input_ids"]
     said = tokenizer("Anna did.")["input_ids"]
