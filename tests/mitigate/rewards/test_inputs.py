@@ -24,17 +24,13 @@ from mitigate.rewards.inputs import (
 THINK = ("<think>", "</think>")
 
 
-def judged(text, thinking=THINK, response=None):
-    return [text[a:b] for a, b in sentence_spans(text, thinking, response)]
+def judged(text, thinking=THINK, response=None, opened=False):
+    return [text[a:b] for a, b in sentence_spans(text, thinking, response, opened)]
 
 
-@pytest.mark.parametrize(("text", "opened", "expected"), [
-    ("I wonder. It may be red", True, []),  # the prompt opened the block, and the completion ran into its limit
-    ("I wonder.</think> It is red.", True, ["It is red."]),
-    ("I wonder. It may be red.", False, ["I wonder.", "It may be red."]),
-])  # fmt: skip
-def test_thinking_that_the_prompt_opened(text, opened, expected):
-    assert [text[a:b] for a, b in sentence_spans(text, THINK, None, opened)] == expected
+def answer_of(text, reference, question):
+    """An answer of one sentence."""
+    return Answer(text, ((0, len(text)),), False, reference, question, None, None)
 
 
 @pytest.mark.parametrize(("completion", "text"), [
@@ -78,7 +74,9 @@ def test_thinking_is_left_out(text, sentences):
     assert judged(text) == sentences
 
 
-def test_other_tags_can_be_named():
+def test_prompts_open_thinking_and_other_tags_can_be_named():
+    assert judged("I wonder. It may be red", opened=True) == []  # the completion ran into its limit
+    assert judged("I wonder.</think> It is red.", opened=True) == ["It is red."]
     tags = ("<answer>", "</answer>")
     assert judged("<think>x</think>so <answer>Yes.</answer> done", response=tags) == ["Yes."]
     assert judged("<answer>Yes. And", response=tags) == ["Yes.", "And"]
@@ -144,8 +142,7 @@ def test_restated_question_counts_as_a_repeat():
     assert flags == [True, False]
     long = "Who wrote the plays Hamlet, Macbeth, Othello and King Lear?"
     text = "Shakespeare wrote the plays Hamlet, Macbeth, Othello and King Lear."  # one new word is the answer
-    short = Answer(text, ((0, len(text)),), False, "", long, None, None)
-    assert [s.repeat for s in judged_sentences(short, ["supported"])[0]] == [False]
+    assert [s.repeat for s in judged_sentences(answer_of(text, "", long), ["supported"])[0]] == [False]
     closed = replace(answer, question="Did the Harrow Bridge open in 1931?")
     assert [s.repeat for s in judged_sentences(closed, ["supported"] * 2)[0]] == [False] * 2
 
@@ -196,18 +193,15 @@ def test_specifics_and_points_by_hand():
 
 def test_capital_letters_make_no_word_a_name():
     text = "Ada Brenn built the bridge in 1931. The bridge carries a road, and ships pass near it."
-    values = []
-    for said in ("There is a bridge, a road and ships.", "There is a Bridge, a ROAD and SHIPS.", "Ada Brenn built it."):
-        answer = Answer(said, ((0, len(said)),), False, text, "What is there?", None, None)
-        values.append(judged_sentences(answer, ["supported"], None)[0][0].value)
-    assert values[0] == values[1] < values[2]
-    for text in (
-        "Finch wrote it in Paris. Brenn edited it.",
-        "Brenn edited it. Finch wrote it in Paris, so said Finch.",
-    ):
-        said = "It was written by Finch and edited by Brenn."  # a name that only opens a sentence is one
-        answer = Answer(said, ((0, len(said)),), False, text, "What is it?", None, None)
-        assert judged_sentences(answer, ["supported"], None)[0][0].value == 1.0
+
+    def value(said, text):
+        return judged_sentences(answer_of(said, text, "What is there?"), ["supported"], None)[0][0].value
+
+    plain = value("There is a bridge, a road and ships.", text)
+    assert plain == value("There is a Bridge, a ROAD and SHIPS.", text) < value("Ada Brenn built it.", text)
+    said = "It was written by Finch and edited by Brenn."  # a name that only opens a sentence is one
+    assert value(said, "Finch wrote it in Paris. Brenn edited it.") == 1.0
+    assert value(said, "Brenn edited it. Finch wrote it in Paris, so said Finch.") == 1.0
     for text in ("May came. It may rain in May.", "It may rain in May. May came."):
         assert Reference(text).all["may"] == 2.0  # the highest of its weights, wherever it stands
 
@@ -233,8 +227,7 @@ def test_no_claim_rides_on_an_abstention(sentence, abstains):
     text = "Ada Brenn built the bridge in 1931. It was opened by the mayor. The opening is in a document."
     if "文" in sentence:
         text = "大桥由市长在1931年开放。开放时间很短。"
-    answer = Answer(sentence, ((0, len(sentence)),), False, text, "Who paid for the bridge?", None, None)
-    assert cannot_tell(answer, sentence) == abstains
+    assert cannot_tell(answer_of(sentence, text, "Who paid for the bridge?"), sentence) == abstains
 
 
 def test_cut_off_by_the_end_token_where_known_else_by_length_and_full_stop():
@@ -247,15 +240,6 @@ def test_cut_off_by_the_end_token_where_known_else_by_length_and_full_stop():
     assert cut_offs(["Red", "Red"], [[1] * 2, [1] * 4], None, 0) == ([False, True], 4)  # the short one ended by itself
     assert cut_offs(["Red"], [[1] * 2], None, 4) == ([False], 4)  # longer ones were seen before
     assert cut_offs(["Red"], None, None, 0) == ([False], 0)
-
-
-def test_only_a_sentence_at_the_end_is_part():
-    def last_is_part(text):
-        return Answer(text, tuple(sentence_spans(text, THINK, None)), True, "r", "q", None, None).last_is_part
-
-    assert last_is_part("It is red. It is lo")
-    assert not last_is_part("<think>and")
-    assert not last_is_part("")
 
 
 SUBJECT = "It speaks of Ada Finch, the writer, with authority."

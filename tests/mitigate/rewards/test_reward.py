@@ -10,6 +10,7 @@ from annotators.operating import Calibration, OperatingPoint
 from annotators.records import SentenceAnnotation
 from mitigate.rewards.inputs import Abstention, Columns
 from mitigate.rewards.reward import SentenceReward, own_device
+from mitigate.rewards.segments import Segment
 from tests.helpers.standin import ExactAnnotator
 
 REFERENCE = "The bridge opened in 1931. It is 412 metres long. Ada Finch designed it."
@@ -59,35 +60,28 @@ def test_scores_carry_their_sentences():
     assert copy.deepcopy(plain).segments == plain.segments
 
 
-def test_distinct_sentences_are_judged_in_one_call():
+def test_verdicts_are_asked_for_once_and_kept_by_what_is_read():
     annotator = Counting()
     reward = lexical(annotator)
     reward(completions=[f"{GOOD} {WRONG}", GOOD, ""], reference=[REFERENCE] * 3)
-    assert [[row["sentence"] for row in rows] for rows in annotator.rows] == [[GOOD, WRONG]]
-    assert annotator.rows[0][0] == {"sentence": GOOD, "reference": REFERENCE}
+    assert annotator.rows == [[{"sentence": text, "reference": REFERENCE} for text in (GOOD, WRONG)]]
     assert reward(completions=[], reference=[]) == []
-
-
-def test_verdicts_are_kept_by_what_is_read():
-    annotator = Counting()
-    reward = lexical(annotator)
     call = {"completions": [GOOD], "reference": [REFERENCE], "question": ["When?"], "language": ["en"]}
     first = reward(**call)
     assert reward(**call) == first
-    assert len(annotator.rows) == 1  # nothing was asked again
+    assert len(annotator.rows) == 2  # nothing was asked again
     for other in ({"reference": [REFERENCE + " "]}, {"question": ["Who?"]}, {"language": [None]},
                   {"completions": [WRONG]}):  # fmt: skip
         reward(**call | other)
-    assert len(annotator.rows) == 5
+    assert len(annotator.rows) == 6
     annotator.fingerprint = "exact-2"
     reward(**call)
-    assert len(annotator.rows) == 6
+    assert len(annotator.rows) == 7
     annotator.reads = ("reference", "sentence", "answer")  # an annotator that reads the answer says so
-    reward(completions=[GOOD, f"{GOOD} {WRONG}"], reference=[REFERENCE] * 2, question=["a", "b"])
-    assert [(r["sentence"], r["answer"]) for r in annotator.rows[6]] == [
-        (GOOD, GOOD), (GOOD, f"{GOOD} {WRONG}"), (WRONG, f"{GOOD} {WRONG}")
-    ]  # fmt: skip
-    assert "question" not in annotator.rows[6][0]
+    both = f"{GOOD} {WRONG}"
+    reward(completions=[GOOD, both], reference=[REFERENCE] * 2, question=["a", "b"])
+    assert [(r["sentence"], r["answer"]) for r in annotator.rows[7]] == [(GOOD, GOOD), (GOOD, both), (WRONG, both)]
+    assert "question" not in annotator.rows[7][0]
 
 
 def test_the_cache_has_a_size_and_no_failed_verdicts():
@@ -119,9 +113,7 @@ def test_unjudged_is_none_and_silence_is_not():
     scores = reward(completions=completions, completion_ids=ids, reference=[REFERENCE] * 7)
     assert scores == [1.0, 1.0, None, None, -1.0, -1.0, -1.0]
     assert labels(scores[1]) == [("supported", 1.0), (None, None)]  # the part at the end
-    assert [(s.start, s.end, s.reward) for s in scores[5].segments["factuality"]] == [
-        (0, 5, -1.0)
-    ]  # silence costs tokens
+    assert scores[5].segments["factuality"] == (Segment(0, 5, None, -1.0),)  # silence costs tokens
 
 
 @pytest.mark.parametrize(("call", "words"), [
@@ -259,10 +251,10 @@ def test_a_calibration_moves_the_threshold(embedded, tmp_path):
 
 
 def test_gold_points_take_the_place_of_the_references():
-    reward = lexical(aspects={"completeness": 1})
-    call = {"completions": [GOOD], "reference": [REFERENCE], "question": ["When?"]}
-    own, gold, other = (reward(**call, points=[p])[0] for p in (None, [GOOD], ["Ada Finch designed it."]))
-    assert (float(own), float(gold), float(other)) == (pytest.approx(1 / 3), 1.0, 0.0)  # own: three sentences
+    points = [None, [GOOD], ["Ada Finch designed it."]]
+    asked = {"reference": [REFERENCE] * 3, "question": ["When?"] * 3, "points": points}
+    scores = lexical(aspects={"completeness": 1})(completions=[GOOD] * 3, **asked)
+    assert scores == [pytest.approx(1 / 3), 1.0, 0.0]  # the first: one of three sentences
 
 
 def test_near_copies_and_vague_answers_earn_little():
@@ -356,9 +348,7 @@ def test_abstention_is_worth_what_the_question_says():
     reward = lexical(abstention=Abstention(answerable=-0.25, unanswerable=0.75))
     cant = "I can't tell from this document who painted the bridge."
     texts = [
-        cant,
-        cant,
-        cant,
+        *[cant] * 3,
         f"{cant} {GOOD}",
         "The document does not say that Marlow painted it.",
         "文中没有提到。",

@@ -239,24 +239,6 @@ def test_nothing_judged_moves_nothing(tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(before, t.model.parameters(), strict=True))
 
 
-@pytest.mark.parametrize("eos", ["none", "sequence"])
-def test_plain_rewards_reach_every_token(tmp_path, eos):
-    """With no share of the sequence; the sentence reward, whose scalar is no plain reward, is not counted twice."""
-    asked = []
-
-    def plain(completions, **kwargs):
-        asked.append(completions)
-        return [float(len(c)) for c in completions]
-
-    t = trainer(tmp_path, [vowel_reward, plain], replace(OWN, eos=eos), reward_weights=[1.0, 5.0], max_steps=1)
-    t.train()
-    for b, row in enumerate(expected(t.generated[0])):
-        found = t.generated[0]["advantages"][b][: len(row)].tolist()
-        alike = whole([5.0 * len(c) for c in asked[0]], b)
-        ended = int(t.generated[0]["completion_ids"][b][len(row) - 1] == TOKENIZER.eos_token_id)
-        assert found[: len(row) - ended] == pytest.approx([alike + a for a in row[: len(row) - ended]], abs=1e-3)
-
-
 @pytest.mark.parametrize("talks", [False, True])
 def test_continuations_say_what_a_step_is_worth(tmp_path, monkeypatch, talks):
     """Continuations are written here: the k-th one of a prefix of n tokens is n % 3 + k times "a"."""
