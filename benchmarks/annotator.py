@@ -243,7 +243,6 @@ def in_a_line(rows: Sequence[Row]) -> list[Row]:
 
 
 def main() -> None:
-    """Measure and write the page."""
     made = parser(__doc__)
     made.add_argument("--annotator", default="embedded")
     made.add_argument("--language", default="en")

@@ -88,7 +88,6 @@ def results(found: Mapping[str, Sequence[Outcome]], sizes: Mapping[str, int]) ->
 
 
 def main() -> None:
-    """Measure and write the page."""
     made = parser(__doc__)
     made.add_argument("--annotator", default="embedded")
     made.add_argument("--limit", type=int, default=500, help="rows of a source (default 500)")

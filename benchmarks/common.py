@@ -195,7 +195,6 @@ def shown(value: object, unit: str = "") -> str:
 
 
 def line(one: Mapping[str, Any]) -> str:
-    """A row of the page's table."""
     unit = one.get("unit", "")
     limits = f" [{', '.join(shown(limit, unit) for limit in one['interval'])}]" if "interval" in one else ""
     return f"{one['what']} | {shown(one['n'])} | {shown(one['value'], unit)}{unit}{limits}"
@@ -217,7 +216,6 @@ def rendered(kept: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
-    """Make every page anew."""
     parser(__doc__, data=False).parse_args()
     for path in sorted(RESULTS.glob("*.json")):
         path.with_suffix(".md").write_text(rendered(json.loads(path.read_text(encoding="utf-8"))), encoding="utf-8")

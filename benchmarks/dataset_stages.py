@@ -154,7 +154,6 @@ def repeated(questions: Sequence[str], language: str) -> list[Row]:
 
 
 def main() -> None:
-    """Measure and write the page."""
     args = parser(__doc__).parse_args()
     rows = [r for r in load_rows(args.data) if "label" in r]
     shown = matching(rows)

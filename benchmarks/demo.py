@@ -30,7 +30,6 @@ def opened(browser: Any, url: str, size: tuple[int, int] = (1200, 800), scheme: 
 
 
 def annotate(tab: Any, example: str) -> None:
-    """Annotate an example and wait for the end."""
     tab.get_by_text(example, exact=True).first.click()
     tab.wait_for_function("document.querySelector('#answer textarea').value.length > 10")
     tab.click("#annotate")
@@ -38,7 +37,6 @@ def annotate(tab: Any, example: str) -> None:
 
 
 def pictures(browser: Any, url: str, output: Path) -> None:
-    """Light, dark, on a phone, and the other tabs."""
     for scheme in ("light", "dark"):
         tab = opened(browser, url, scheme=scheme)
         annotate(tab, "Lighthouse")
@@ -67,7 +65,6 @@ def keep(tab: Any, path: Path, *, full: bool = True, element: str | None = None)
 
 
 def main() -> None:
-    """Take the pictures."""
     made = parser(__doc__, data=False)
     made.add_argument("folder", type=Path)
     args = made.parse_args()

@@ -214,7 +214,6 @@ def verdict_rows(
 
 
 def main() -> None:
-    """Measure and write the page."""
     made = parser(__doc__)
     made.add_argument("--annotator", default="embedded")
     made.add_argument("--rows", type=int, default=20, help="rows of a source whose verdicts are tried (default 20)")

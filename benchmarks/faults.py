@@ -84,7 +84,6 @@ class Job:
         self.seconds, self.whole = time.monotonic() - begin, self.output.read_bytes()
 
     def start(self, output: Path | None = None) -> subprocess.Popen[bytes]:
-        """Start it."""
         command = [sys.executable, "-m", "mitigate.cli", *self.argv, "--output", str(output or self.output)]
         return subprocess.Popen(command, stdout=self.log.open("wb"), stderr=subprocess.STDOUT)
 
@@ -173,7 +172,6 @@ def scale(data: Path, workers: bool) -> None:
 
 
 def main() -> None:
-    """Run every fault and write the page."""
     made = parser(__doc__)
     made.add_argument("--kills", type=int, default=30, help="of each command (%(default)s)")
     made.add_argument("--records", type=int, default=60)

@@ -208,7 +208,6 @@ MEASURES: dict[str, Callable[[Sequence[Row]], Values]] = {
 
 
 def measured(where: str, scored: Sequence[Row]) -> list[Row]:
-    """Every figure of some scored questions."""
     found = [mean_row(f"{where}: {name}", measure(scored), unit="%") for name, measure in MEASURES.items()]
     if any(a.get("kind") == "best" for r in scored for a in r["answers"]):
         found.append(mean_row(f"{where}: best above first wrong", best_above_first_wrong(scored), unit="%"))
@@ -373,7 +372,6 @@ def compared(data: Path) -> None:
 
 
 def main() -> None:
-    """Measure and write the page, or its part on entailment."""
     made = parser(__doc__)
     made.add_argument("--annotator", help="measure entailment by this annotator as similarity instead")
     made.add_argument("--llms", action="store_true", help="measure pairs of LLMs' answers instead (Table 5)")

@@ -89,7 +89,6 @@ def alone(part: str, n: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run the parts in processes of their own and write the page, or run one part."""
     made = parser(__doc__, data=False)
     made.add_argument("--largest", type=int, default=100_000, help="questions of the large run")
     made.add_argument("--part", choices=PARTS, help="run one part and print JSON (used by the program itself)")

@@ -175,7 +175,6 @@ def per_sentence(what: str, costs: Sequence[Costs], name: str) -> Row:
 
 
 def main() -> None:
-    """Count and write the page."""
     made = parser(__doc__)
     made.add_argument("--answers", type=int, default=120)
     made.add_argument("--schema", action="store_true", help="compare tags, three turns and several sentences a call")

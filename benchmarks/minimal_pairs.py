@@ -282,7 +282,6 @@ def pairs_by_hand() -> list[Row]:
 
 
 def main() -> None:
-    """Measure and write the page."""
     made = parser(__doc__)
     made.add_argument("--annotator", default="embedded")
     made.add_argument("--split", choices=("dev", "test"), help="one half of the pairs (default: both)")

@@ -161,7 +161,6 @@ def of_run(done: Row) -> list[Row]:
 
 
 def main() -> None:
-    """Measure and write the page."""
     made = parser(__doc__)
     made.add_argument("--run", type=Path, nargs=2, help="folders of the runs of `make run`, measured instead")
     made.add_argument("--sft", type=Path, help="folder of runs: measure what label-free SFT changes in SmolLM2 instead")

@@ -95,7 +95,6 @@ def over_seeds(what: str, values: Sequence[float]) -> Row:
 
 
 def main() -> None:
-    """Run what is missing, then write the page."""
     made = parser(__doc__, data=False)
     made.add_argument("--work", type=Path, default=ROOT / "out" / "pocket_proof", help="where runs are kept")
     made.add_argument("--rewards", nargs="*", choices=SEEDS, default=list(SEEDS))

@@ -260,7 +260,6 @@ def of_arms(rows: Sequence[Row]) -> list[Row]:
 
 
 def main() -> None:
-    """Run what is missing and measure; with labels, write the page."""
     made = parser(__doc__)
     made.add_argument("--work", type=Path, default=ROOT / "out" / "proof", help="where runs are kept")
     made.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))

@@ -183,7 +183,6 @@ def relevance(data: Path, limit: int) -> list[Row]:
 
 
 def call(reward: SentenceReward, records: list[Row]) -> None:
-    """Score the answers of records."""
     reward(
         completions=[r["answer"] for r in records],
         reference=[r["reference"] for r in records],
@@ -219,7 +218,6 @@ def cost(data: Path, n: int, rounds: int) -> list[Row]:
 
 
 def main() -> None:
-    """Measure and write the page."""
     made = parser(__doc__)
     made.add_argument("--rows", type=int, default=100, help="of a source, for relevance")
     made.add_argument("--documents", type=int, default=20, help="for the cost")

@@ -140,7 +140,6 @@ def results(items: Sequence[Sentence], found: Sequence[tuple[str, dict[str, Span
 
 
 def main() -> None:
-    """Measure and write the page."""
     made = parser(__doc__)
     made.add_argument("--annotator", default="embedded")
     made.add_argument("--limit", type=int, default=150, help="corrected sentences of a source (default 150)")

@@ -139,7 +139,6 @@ def one_pass(data: Any, n: int, rounds: int) -> list[Row]:
 
 
 def main() -> None:
-    """Measure and write the page."""
     made = parser(__doc__)
     made.add_argument("--generation", action="store_true", help="measure generation, and nothing else")
     made.add_argument("--server", help="measure generation beside this engine, and nothing else")

@@ -46,7 +46,6 @@ Case = tuple[list[int], str, Cuts]  # ids, their text, its sentences
 
 
 def one_pass(core: Any, ids: list[int], text: str, cuts: Cuts) -> list[int]:
-    """Ours."""
     decoded, spans_T2 = token_spans(core, ids)
     return owners(anchors(decoded, spans_T2), cuts).tolist()
 
@@ -237,7 +236,6 @@ def toys() -> list[Row]:
 
 
 def main() -> None:
-    """Measure and write the page."""
     made = parser(__doc__)
     made.add_argument("--toys", action="store_true", help="only the toys")
     args = made.parse_args()

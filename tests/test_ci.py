@@ -4,11 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 import zipfile
-from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -16,27 +12,18 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *args: object) -> None:
-        pass
-
-
 @pytest.fixture
-def index(tmp_path: Path) -> Iterator[str]:
+def index(tmp_path: Path) -> str:
     """The URL of a package index that has one package."""
     folder = tmp_path / "index" / "iniconfig"
     folder.mkdir(parents=True)
-    info = "iniconfig-1.0.dist-info"
-    with zipfile.ZipFile(folder / "iniconfig-1.0-py3-none-any.whl", "w") as wheel:
+    name, info = "iniconfig-1.0-py3-none-any.whl", "iniconfig-1.0.dist-info"
+    with zipfile.ZipFile(folder / name, "w") as wheel:
         wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: iniconfig\nVersion: 1.0\n")
         wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{info}/RECORD", "")
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path / "index"))) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    (folder / "index.html").write_text(f'<a href="{name}">{name}</a>')
+    return folder.parent.as_uri()
 
 
 @pytest.mark.slow
@@ -46,7 +33,6 @@ def test_what_cannot_be_installed_fails_the_run(tmp_path: Path, index: str) -> N
     (tmp_path / ".venv").symlink_to(sys.prefix)
     settings = {k: v for k, v in os.environ.items() if not k.startswith("PIP_") and "proxy" not in k.lower()}
     settings |= {"PIP_CONFIG_FILE": os.devnull, "PIP_RETRIES": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-
     settings |= {"XDG_CACHE_HOME": str(tmp_path)}
 
     def run(url: str, *asked: str) -> subprocess.CompletedProcess[str]:

@@ -564,16 +564,13 @@ def judged_sentences(
     """The sentences with all that was found out, and how complete they are, in [0, 1].
 
     Of a sentence without a label only the words are counted. One bears on the question when it shares a content word
-    with the question or the reference. It is worth the specifics (numbers, names, dates and other content words) that
-    it states and no credited sentence before it: those of the points in full, of the rest of the reference one half. An
-    open question said back is nothing new, nor is what a text is about ("The text discusses …"). What stands in no
-    clause ("Ada Finch.", "Built: 1931") is worth half a sentence, as long as it has fewer than six words in all, and
-    makes no answer more complete: more is a list.
+    with the question or the reference. It is worth the specifics that it states and no credited sentence before it:
+    those of the points in full, of the rest of the reference one half. An open question said back is nothing new, nor
+    is what a text is about ("The text discusses …"). What stands in no clause ("Ada Finch.", "Built: 1931") is worth
+    half a sentence, as long as it has fewer than six words in all, and makes no answer more complete: more is a list.
 
-    Args:
-        answer: The answer.
-        labels: The verdicts on its sentences, but for a last one that was cut off.
-        copy_share: Density from which a sentence is a copy, and up to which its value fades; None: never.
+    ``labels`` are the verdicts on the sentences, but for a last one that was cut off; ``copy_share`` is the density
+    from which a sentence is a copy, and up to which its value fades (None: never).
     """
     reference = reference_of(answer.reference)
     again = repeats(answer.sentences[: len(labels)])
@@ -593,8 +590,8 @@ def judged_sentences(
     doubted: dict[str, float] = {}  # by unsure sentences, with P(supported)
     bare, left = 0, BARE  # words without a clause around them, and what they may still earn
     out = []
-    claimed = claims(answer.sentences, answer.reference)
-    for i, (sentence, claim) in enumerate(zip(answer.sentences, claimed, strict=True)):
+    pairs = zip(answer.sentences, claims(answer.sentences, answer.reference), strict=True)
+    for i, (sentence, claim) in enumerate(pairs):
         label = labels[i] if i < len(labels) else None
         if label is None:
             out.append(Judged(None, len(words(sentence))))

@@ -293,7 +293,6 @@ class LazyReward:
         return SentenceReward(name=self.__name__, **dict(self.config))
 
     def __call__(self, completions: Sequence[Any], **arguments: Any) -> list[SentenceScore | None]:
-        """As `SentenceReward.__call__`."""
         return self.reward(completions, **arguments)
 
 

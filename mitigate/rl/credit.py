@@ -31,27 +31,19 @@ ZERO_STD = 1e-6  # rewards that differ by rounding only are equal
 
 @dataclass(frozen=True)
 class Credit:
-    """How segment rewards become advantages of tokens.
+    """How segment rewards become advantages of tokens; the defaults were chosen on toys (`benchmarks/token_credit.py`).
 
-    ``gamma`` is γ in [0, 1]: 0 pays a token for its own segment only, 1 for its own and all later ones.
-    ``sequence_share`` is w_seq in [0, 1], the share of the segments' credit that goes to the whole sequence instead.
-    ``eos`` is what the end-of-sequence token gets: "none" what tokens outside segments get, "last" the credit of the
-    last segment too, "sequence" the advantage of the sequence by all reward functions, and nothing else.
-    ``thinking`` is what the tokens before the first segment get, likewise "none" or "sequence".
-    ``baseline`` is what a segment is compared with, all of its group or those in its place (`standardised`).
-    ``clip`` bounds every advantage by ±clip: one false sentence among 128 has −11 otherwise. None: no bound.
-    ``rollouts``, where above 0, takes the place of all of these but ``clip`` in training: so many continuations from
-    the end of each segment say what the answer is worth there (`step_advantages`).
-
-    The defaults were chosen on the toys of `benchmarks/token_credit.py` (docs/LOG.md).
+    ``rollouts``, where above 0, takes the place of all others but ``clip`` in training: so many continuations from the
+    end of each segment say what the answer is worth there (`step_advantages`).
     """
 
-    gamma: float = 0.0
-    sequence_share: float = 0.2
+    gamma: float = 0.0  # γ in [0, 1]: 0 pays a token for its own segment only, 1 for its own and all later ones
+    sequence_share: float = 0.2  # w_seq in [0, 1], of the segments' credit, goes to the whole sequence instead
+    # Of the end token: as tokens outside segments, the last segment's credit too, or the advantage by all functions.
     eos: EosCredit = "sequence"
-    thinking: Literal["none", "sequence"] = "sequence"
-    baseline: Baseline = "position"
-    clip: float | None = 5.0
+    thinking: Literal["none", "sequence"] = "sequence"  # likewise, of the tokens before the first segment
+    baseline: Baseline = "position"  # a segment is compared with all of its group, or those in its place
+    clip: float | None = 5.0  # bound of every advantage: one false sentence among 128 has −11 otherwise; None: no bound
     rollouts: int = 0
 
     def __post_init__(self) -> None:
