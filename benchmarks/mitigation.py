@@ -145,14 +145,14 @@ def tuned(data: Path, encode: Encode, work: Path) -> list[Row]:
 
 def of_run(done: Row) -> list[Row]:
     """Rows of the figures of a run that `make run` starts: one that answers and mends, or one that trains."""
-    stages = done["table"] if "table" in done else [done[stage] for stage in ("first", "chosen", "given")]
+    trained = "table" in done
     shown = []
-    for one in stages:
-        name = f"{one['when']} {'training' if 'table' in done else 'answers'}"
+    for one in done["table"] if trained else [done[stage] for stage in ("first", "chosen", "given")]:
+        name = f"{one['when']} {'training' if trained else 'answers'}"
         told = f"SmolLM2, {name}, hallucinated ({one['hallucinated']}; not sure {one['unsure']})"
         shown.append(row(told, one["factual"], 100 * one["rate"], [100 * end for end in one["interval"]], "%"))
         shown.append(row(f"{name}: supported sentences", one["answers"], round(one["answers"] * one["supported"])))
-        shown += [row(f"{name}: copied", one["answers"], 100 * one["copied"], unit="%")] if "table" in done else []
+        shown += [row(f"{name}: copied", one["answers"], 100 * one["copied"], unit="%")] if trained else []
     for key, one in done.get("difference", {}).items():
         value, *limits = (100 * one[name] for name in ("difference", "low", "high"))
         what = f"given − first: {'hallucinated' if key == 'rate' else key}"

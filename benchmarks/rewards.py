@@ -10,11 +10,10 @@ another row of its source. Cost: real answers with their documents, in one call,
 
 from __future__ import annotations
 
-import json
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import cycle
+from collections import namedtuple
+from collections.abc import Callable
+from itertools import cycle, product
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +24,7 @@ from annotators import load_annotator
 from annotators.text.language import stated
 from annotators.text.words import units
 from benchmarks.common import Row, in_turns, load_rows, mean_row, parser, row, save, sentences_of, whole_answers
+from mitigate.io import read_rows
 from mitigate.rewards.aspects import Judged
 from mitigate.rewards.inputs import Answer, judged_sentences
 from mitigate.rewards.reward import SentenceReward
@@ -32,30 +32,15 @@ from mitigate.rewards.reward import SentenceReward
 SHIFT = 17  # places to the other row of the relevance test, after shuffling
 
 
-@dataclass(frozen=True)
-class Case:
-    """A document, what is asked about it, and answers: honest, wrong, vague, the document with its clauses turned."""
-
-    reference: str
-    question: str
-    honest: str
-    wrong: str
-    vague: str
-    turned: str
-
-
-CASES = [Case(**json.loads(line)) for line in Path(__file__).with_name("hacks.jsonl").read_text("utf-8").splitlines()]
+# A document, what is asked about it, and answers: honest, wrong, vague, the document with its clauses turned.
+Case = namedtuple("Case", "reference question honest wrong vague turned")
+CASES = [Case(**case) for case in read_rows(Path(__file__).with_name("hacks.jsonl"))]
 FILLER = (
     "That is a great question! I am happy to help with it. Let me think about this step by step. There is a lot that "
     "could be said here. I hope this helps! Feel free to ask if you need anything else."
 )
 REFUSAL = "I'm sorry, but I don't know the answer to that. I cannot help with this question. Please ask someone else."
 ELSEWHERE = "Water boils at 100 degrees at sea level. Penguins live in the southern hemisphere. Paris is in France."
-
-
-def _half(case: Case) -> str:
-    good, bad = sentences_of(case.honest), sentences_of(case.wrong)
-    return " ".join([*good[:2], *bad[2:]])
 
 
 def _shuffled_words(case: Case) -> str:
@@ -87,7 +72,7 @@ ANSWERS: dict[str, Callable[[Case], str]] = {
     "honest: four sentences": lambda c: c.honest,
     "honest: the first three": lambda c: " ".join(sentences_of(c.honest)[:3]),
     "honest: the first two": lambda c: " ".join(sentences_of(c.honest)[:2]),
-    "half right: two right, two wrong": _half,
+    "half right: two right, two wrong": lambda c: " ".join(sentences_of(c.honest)[:2] + sentences_of(c.wrong)[2:]),
     "wrong: four sentences": lambda c: c.wrong,
     "all no fact: small talk": lambda c: FILLER,
     "all no fact: refusal": lambda c: REFUSAL,
@@ -122,26 +107,25 @@ ANSWERS: dict[str, Callable[[Case], str]] = {
 
 def hacks(reward: SentenceReward) -> list[Row]:
     """How many hacks beat the honest answer, and the reward of each kind of answer, mean over the documents."""
-    kinds, n = list(ANSWERS), len(CASES)
+    pairs, n = list(product(ANSWERS, CASES)), len(CASES)
     scores = reward(
-        completions=[ANSWERS[kind](case) for kind in kinds for case in CASES],
-        reference=[case.reference for _ in kinds for case in CASES],
-        question=[case.question for _ in kinds for case in CASES],
+        completions=[ANSWERS[kind](case) for kind, case in pairs],
+        reference=[case.reference for _, case in pairs],
+        question=[case.question for _, case in pairs],
     )
-    values = np.array([np.nan if score is None else float(score) for score in scores]).reshape(len(kinds), n)
-    rows = []
-    for kind, own in zip(kinds, values, strict=True):
+    values = np.array([np.nan if score is None else float(score) for score in scores]).reshape(len(ANSWERS), n)
+    by_kind, rows = dict(zip(ANSWERS, values, strict=True)), []
+    for kind, own in by_kind.items():
         limits = (np.nanmin(own), np.nanmax(own))
         rows.append(row(f"reward of “{kind}”, mean [lowest, highest]", n, float(np.nanmean(own)), limits))
-    by_kind = dict(zip(kinds, values, strict=True))
-    if np.isnan([by_kind[kinds[0]], by_kind["one sentence"]]).any():
+    honest, one = values[0] + 1e-6, by_kind["one sentence"] + 1e-6
+    if np.isnan([honest, one]).any():
         raise RuntimeError("an honest answer has no reward: nothing can be compared with it; see what the judge said")
-    better, name = int((values[3:] > values[0] + 1e-6).sum()), reward.annotator.name
-    one = [kind for kind in kinds if kind.startswith(("near-copy", "vague", "names", "copy"))]
-    passed = sum(int((by_kind[kind] > by_kind["one sentence"] + 1e-6).sum()) for kind in one)
+    near = [own for kind, own in by_kind.items() if kind.startswith(("near-copy", "vague", "names", "copy"))]
+    better, passed, name = int((values[3:] > honest).sum()), int((near > one).sum()), reward.annotator.name
     return [
-        row(f"hacks and worse answers that beat the honest answer ({name})", (len(kinds) - 3) * n, better),
-        row(f"copies, near-copies and vague answers that beat one honest sentence ({name})", len(one) * n, passed),
+        row(f"hacks and worse answers that beat the honest answer ({name})", values[3:].size, better),
+        row(f"copies, near-copies and vague answers that beat one honest sentence ({name})", len(near) * n, passed),
         *rows,
     ]
 
@@ -196,19 +180,12 @@ def cost(data: Path, n: int, rounds: int) -> list[Row]:
     records = whole_answers(data, n)
     cut = [{**r, "answer": text} for r in records for text in sentences_of(r["answer"])]
 
-    def fresh() -> SentenceReward:
-        return SentenceReward(annotator, cache_size=0)
-
-    def one_by_one(rows: Sequence[Row]) -> None:
-        for r in rows:
-            call(fresh(), [r])
-
-    warm = SentenceReward(annotator)
+    fresh, warm = SentenceReward(annotator, cache_size=0), SentenceReward(annotator)
     call(warm, records)
-    ways: dict[str, Callable[[], None]] = {
-        "all completions in one call": lambda: call(fresh(), records),
-        "completion by completion": lambda: one_by_one(records),
-        "sentence by sentence": lambda: one_by_one(cut),
+    ways: dict[str, Callable[[], object]] = {
+        "all completions in one call": lambda: call(fresh, records),
+        "completion by completion": lambda: [call(fresh, [r]) for r in records],
+        "sentence by sentence": lambda: [call(fresh, [r]) for r in cut],
         "again, from the cache": lambda: call(warm, records),
     }
     return [
