@@ -14,7 +14,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby, islice
+from itertools import groupby, islice, product
 from operator import itemgetter
 from pathlib import Path
 
@@ -262,12 +262,10 @@ def no_fact_rows(annotator: Annotator) -> list[Row]:
     asked = [r | {"reference": passages[i % len(passages)]} for i, r in enumerate(read_rows(HERE / "no_fact.jsonl"))]
     support, labels, _ = judged(annotator, asked)
     shown = []
-    for no_fact, what in ((True, "found"), (False, "false alarms")):
-        for language in ("en", "zh"):
-            at = [i for i, r in enumerate(asked) if (r["lang"], r["no_fact"]) == (language, no_fact)]
-            share = np.array([float(labels[i] == "no_fact") for i in at])
-            if not share.any() and np.isnan(support[at]).all():  # the annotator does not read it
-                continue
+    for (no_fact, what), language in product(((True, "found"), (False, "false alarms")), ("en", "zh")):
+        at = [i for i, r in enumerate(asked) if (r["lang"], r["no_fact"]) == (language, no_fact)]
+        share = np.array([float(labels[i] == "no_fact") for i in at])
+        if share.any() or not np.isnan(support[at]).all():  # else the annotator does not read it
             shown.append(mean_row(f"no fact, {language}: {what}", share, unit="%"))
     return shown
 

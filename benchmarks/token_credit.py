@@ -18,6 +18,7 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, product
 from statistics import median
 from typing import Any
 
@@ -73,8 +74,7 @@ WAYS: dict[str, Callable[[Any, list[int], str, Cuts], list[int]]] = {
 
 def completions(core: Any, answers: list[str], sampled: bool) -> list[Case]:
     """Answers joined by spaces or new lines until TOKENS tokens; the last one is cut there, as generation is."""
-    if sampled:
-        core.model.dropout = 0.1
+    core.model.dropout = 0.1 if sampled else None
     cases: list[Case] = []
     rng, rest = random.Random(0), list(answers)
     while len(cases) < COMPLETIONS and rest:
@@ -84,25 +84,21 @@ def completions(core: Any, answers: list[str], sampled: bool) -> list[Case]:
             ids = core.encode(text, add_special_tokens=False).ids
         decoded = core.decode(ids[:TOKENS])
         cases.append((ids[:TOKENS], decoded, split_sentences(decoded)))
-    if sampled:
-        core.model.dropout = None
+    core.model.dropout = None
     return cases
 
 
 def measure(what: str, core: Any, cases: list[Case]) -> list[Row]:
     """For each way the share of tokens of sentences that it gives elsewhere, and its time as a multiple of ours."""
-    truth = [one_pass(core, *case) for case in cases]
-    seconds = in_turns(
-        {name: lambda way=way: [way(core, *case) for case in cases] for name, way in WAYS.items()}, ROUNDS
-    )
+    ways = {name: lambda way=way: [way(core, *case) for case in cases] for name, way in WAYS.items()}
+    found = {name: [*chain.from_iterable(way())] for name, way in ways.items()}
+    (_, ours), *others = ((name, median(seconds)) for name, seconds in in_turns(ways, ROUNDS).items())
     rows = []
-    for name, way in list(WAYS.items())[1:]:
-        both = [(way(core, *case), want) for case, want in zip(cases, truth, strict=True)]
-        pairs = [(g, w) for got, want in both for g, w in zip(got, want, strict=True) if w >= 0]
-        wrong = sum(g != w for g, w in pairs)
-        rows.append(row(f"{what}, {name}: tokens of another sentence", len(pairs), 100 * wrong / len(pairs), unit="%"))
-        times = median(seconds[name]) / median(seconds["one pass (ours)"])
-        rows.append(row(f"{what}, {name}: times as long", len(cases), times))
+    for name, seconds in others:
+        wrong = [got != want for got, want in zip(found[name], found["one pass (ours)"], strict=True) if want >= 0]
+        share = 100 * sum(wrong) / len(wrong)
+        rows.append(row(f"{what}, {name}: tokens of another sentence", len(wrong), share, unit="%"))
+        rows.append(row(f"{what}, {name}: times as long", len(cases), seconds / ours))
     return rows
 
 
@@ -185,13 +181,11 @@ def learn(toy: str, credit: Credit, seed: int) -> dict[str, float]:
             scored.append(rewarded(said, aspects, credit is not OLD))
             texts.append(("?" * (plan == "thought"), "." * len(said), said))
             kept.append((scored[-1][0], sum(s.label != "no_fact" for s in said), path[0][4]))
-        if credit.rollouts:
+        if credit.rollouts:  # one
             values: list[list[float]] = []
             for path, (_, _, said) in zip(paths, texts, strict=True):
-                values.append([])
-                for state, _, _, n, good in path[:-1]:
-                    ends = [written(toy, rng, logits, said[:n], state[0] + 1, good)[1] for _ in range(credit.rollouts)]
-                    values[-1].append(float(np.mean([rewarded(end, aspects, True)[0] for end in ends])))
+                ends = (written(toy, rng, logits, said[:n], at + 1, good)[1] for (at, _), _, _, n, good in path[:-1])
+                values.append([rewarded(end, aspects, True)[0] for end in ends])
             steps = step_advantages(np.array([score for score, _ in scored]), values, GROUP)
             for path, own in zip(paths, steps, strict=True):
                 climb(logits, path, own.clip(-(credit.clip or np.inf), credit.clip), len(paths))
@@ -226,12 +220,11 @@ def climb(logits: Any, path: Sequence[Step], advantages: np.ndarray, paths: int)
 def toys() -> list[Row]:
     """Mean over the seeds of what each credit learns on each toy."""
     rows = []
-    for toy, (plan, *_) in TOYS.items():
-        for name, credit in CREDITS.items():
-            found = [learn(toy, credit, seed) for seed in range(SEEDS)]
-            for what in ("score", "good plan, share") if plan else ("score", "claims", "silent, share"):
-                rows.append(row(f"toy “{toy}”, {name}: {what}", SEEDS, float(np.mean([one[what] for one in found]))))
-                print(rows[-1], flush=True)
+    for (toy, (plan, *_)), (name, credit) in product(TOYS.items(), CREDITS.items()):
+        found = [learn(toy, credit, seed) for seed in range(SEEDS)]
+        for what in ("score", "good plan, share") if plan else ("score", "claims", "silent, share"):
+            rows.append(row(f"toy “{toy}”, {name}: {what}", SEEDS, float(np.mean([one[what] for one in found]))))
+            print(rows[-1], flush=True)
     return rows
 
 

@@ -162,16 +162,12 @@ def test_mask_by_hand(tokenizer):
     assert paper == [[0, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 0, 1, 1, 1, 1] + [0] * 5]
 
 
-def test_mask_is_cut_as_trl_cuts(tokenizer):
+def test_mask_is_cut_as_trl_cuts_and_needs_sentences(tokenizer):
     pair = pair_of(tokenizer)
     start = MaskDPOCollator(tokenizer, settings(6))([pair])
     assert start["completion_mask"].tolist() == [CHOSEN[:6], REJECTED[:6]]
     end = MaskDPOCollator(tokenizer, settings(6, "keep_end"))([pair])
     assert end["completion_mask"].tolist() == [CHOSEN[-6:], REJECTED[-6:]]
-
-
-def test_missing_sentences_are_explained(tokenizer):
-    pair = pair_of(tokenizer)
     del pair["chosen_sentences"]
     message = r"expected a column chosen_sentences or chosen_item.*remove_unused_columns=False"
     with pytest.raises(ValueError, match=message):

@@ -74,13 +74,15 @@ def whole(rewards, b, size=4):
     return (rewards[b] - statistics.fmean(group)) / (statistics.stdev(group) + 1e-4)
 
 
-def ids_of(row, mask):
-    return row[mask.bool()].tolist()
+def ids_of(out, part="completion"):
+    """Token ids of each row, without padding."""
+    both = zip(out[f"{part}_ids"], out[f"{part}_mask"], strict=True)
+    return [row[mask.bool()].tolist() for row, mask in both]
 
 
 def expected(out, gamma=0.0, size=4):
     """A_t of the vowel reward, from the ids alone: owners read from the vocabulary, sums written out."""
-    rows = [ids_of(i, m) for i, m in zip(out["completion_ids"], out["completion_mask"], strict=True)]
+    rows = ids_of(out)
     texts = [TOKENIZER.decode(ids, skip_special_tokens=True) for ids in rows]
     cuts = [pieces(text) for text in texts]
     rewards = [[rule(t[s:e]) for s, e in c] for t, c in zip(texts, cuts, strict=True)]
@@ -146,10 +148,8 @@ def test_several_functions_aspects_and_weights_add_up(tmp_path):
     # which share it with their sentences half and half, and of the plain one, which all tokens get.
     total = [(0.0 if (s := score(c)) is None else 2.0 * s) + 0.5 * len(c) / 100 for c in asked[0]]
     lengths = group_normalised([[len(c) / 10] for c in asked[0]], 4)
-    want = expected(out)
-    for b, row in enumerate(want):
+    for b, (row, ids) in enumerate(zip(expected(out), ids_of(out), strict=True)):
         alike = 0.5 * whole(total, b) + whole([len(c) for c in asked[0]], b)
-        ids = ids_of(out["completion_ids"][b], out["completion_mask"][b])
         inside = KIND.true_owners(ids, asked[0][b], [(0, len(asked[0][b]))])
         # "start" rewards are all 1: no spread, no advantage. "whole" covers every token with text: 0.5 · 3 · r̃.
         parts = [2.0 * a + (1.5 * lengths[b][0] if j == 0 else 0.0) for a, j in zip(row, inside, strict=True)]
@@ -173,13 +173,11 @@ def test_rows_stay_with_their_completions(tmp_path, options):
     t.train()
     known = {}
     for out in t.generated:
-        for ids, mask, row in zip(out["completion_ids"], out["completion_mask"], expected(out), strict=True):
-            known[tuple(ids_of(ids, mask))] = row
+        known |= zip(map(tuple, ids_of(out)), expected(out), strict=True)
     assert len(t.losses) > len(t.generated)
     for inputs in t.losses:
         assert inputs["advantages"].shape == inputs["completion_ids"].shape
-        rows = [ids_of(i, m) for i, m in zip(inputs["completion_ids"], inputs["completion_mask"], strict=True)]
-        check_rows(inputs["advantages"], [known[tuple(ids)] for ids in rows])
+        check_rows(inputs["advantages"], [known[tuple(ids)] for ids in ids_of(inputs)])
 
 
 def test_it_learns(tmp_path):
@@ -276,8 +274,7 @@ def test_continuations_say_what_a_step_is_worth(tmp_path, monkeypatch, talks):
         parts = [2.0 * s if (s := score(text)) is not None else None, None if len(text) % 5 == 0 else 0.5 * len(text)]
         return sum(p for p in parts if p is not None) if any(p is not None for p in parts) else None
 
-    rows = [ids_of(i, m) for i, m in zip(out["completion_ids"], out["completion_mask"], strict=True)]
-    prompts = [ids_of(i, m) for i, m in zip(out["prompt_ids"], out["prompt_mask"], strict=True)]
+    rows, prompts = ids_of(out), ids_of(out, "prompt")
     texts = [TOKENIZER.decode(ids, skip_special_tokens=True) for ids in rows]
     totals = [total(text) for text in texts]
     assert all(x is not None for x in totals)
