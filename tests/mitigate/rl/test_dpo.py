@@ -226,9 +226,9 @@ def test_command_rejects_lines_and_options(tmp_path, capsys):
     source, output = write_rows(tmp_path / "in.jsonl", rows), tmp_path / "pairs.jsonl"
     args = ["build-preferences", "--input", str(source), "--output", str(output)]
     assert main([*args, "--min-gap", "2"]) == 2
-    assert "--min-gap: expected a number from 0 to 1, got 2.0" in capsys.readouterr().err
+    assert "--min-gap: expected a number from 0 to 1, got 2\n" in capsys.readouterr().err
     assert main([*args, "--copy-gap", "-2"]) == 2
-    assert "--copy-gap: expected a number from -1 to 1, got -2.0" in capsys.readouterr().err
+    assert "--copy-gap: expected a number from -1 to 1, got -2\n" in capsys.readouterr().err
     assert main([*args, "--copy-gap", "-1"]) == 3
     assert read_rows(output) == []
     output.unlink()
