@@ -176,9 +176,10 @@ def test_readme_shows_fewl_beside_strongest_control() -> None:
         beside(name, setting, like) for name, setting in (("TruthfulQA", equal), ("HalluQA", equal), ("HalluQA", many))
     )
     assert (
-        f"TruthfulQA (n = {first['n']}) {with_interval(first, '.1f', ' %')} ({control:.1f} %), HalluQA ({second['n']}) "
-        f"{with_interval(second, '.1f', ' %')} ({control_2:.1f} %; with `--expertise discovered` {third['value']:.1f} "
-        f"%, control {control_3:.1f} %). Its picks do not beat the best control there."
+        f"TruthfulQA (n = {first['n']}): in {with_interval(first, '.1f', ' %')} of pairs, the strongest control "
+        f"{control:.1f} %. HalluQA ({second['n']}): {with_interval(second, '.1f', ' %')}, control {control_2:.1f} % "
+        f"(`--expertise discovered`: {third['value']:.1f} %, control {control_3:.1f} %). Its picks do not beat the best "
+        "control."
     ) in readme
     picks = [beside(name, setting, "true picks") for name in ("TruthfulQA", "HalluQA") for setting in (equal, many)]
     assert all(row["value"] < best for row, best in picks)
@@ -211,7 +212,7 @@ def test_readme_figures_of_mitigation_are_its_rows() -> None:
     assert supported[0]["n"] == supported[1]["n"]  # none was withheld
     fall = with_interval(rows["given − first: hallucinated"], ".1f", " points")
     assert (
-        f"{first['value']:.1f} % of {first['n']}, {chosen['value']:.1f} % of {chosen['n']} after choosing the best of "
+        f"Hallucinated: {first['value']:.1f} % of {first['n']}, {chosen['value']:.1f} % of {chosen['n']} after choosing the best of "
         f"four, {left} of {given['n']} after mending ({fall}); unsure: {unsure}, then {unsure_after}; supported: "
         f"{supported[0]['value']}, then {supported[1]['value']}."
     ) in readme
@@ -227,9 +228,8 @@ def test_readme_figures_of_mitigation_are_its_rows() -> None:
         for what, digits in (("supported sentences", "d"), ("copied", ".0f"))
     ]
     assert (
-        f"by `embedded-fast` (taught by the reward's annotator): {with_interval(row, '.1f', ' %')} of {row['n']}, then "
-        f"{with_interval(then, '.1f', ' %')} of {then['n']}; unsure: {unsure}, then {unsure_then}; "
-        f"supported: {told[0][0]}, then {told[0][1]}; copied: {told[1][0]} %, then {told[1][1]} %."
+        f"Hallucinated: {with_interval(row, '.1f', ' %')} of {row['n']}, then {with_interval(then, '.1f', ' %')} of "
+        f"{then['n']}; unsure: {unsure}, then {unsure_then}; supported: {told[0][0]}, then {told[0][1]}; copied: {told[1][0]} %, then {told[1][1]} %."
     ) in readme
 
 
@@ -237,16 +237,18 @@ def test_readme_figures_of_the_proof_are_its_rows() -> None:
     readme, rows = (ROOT / "README.md").read_text("utf-8"), result_rows("mitigation")
     by = "hallucinated by blind labels"
     arms = ("base of copying alike", "Mask-DPO, copying alike", "base", "GRPO, sentences", "GRPO, scalar")
-    (n, base), (i, alike), (_, untrained), (k, sentences), (m, scalar) = (
+    (n, base), (i, alike), (j, untrained), (k, sentences), (m, scalar) = (
         (rows[f"{arm}: {by}"]["n"], with_interval(rows[f"{arm}: {by}"], ".1f", " %")) for arm in arms
     )
     each = [f"{rows[f'{arm}: hallucinated an answer by blind labels']['value']:.2f}" for arm in arms[2:]]
     more = f"{rows['Mask-DPO, copying alike − base: copied']['value']:.2f}"
     assert (
-        f"of {n} factual sentences of likeliest answers {base} are hallucinated, of {i} after Mask-DPO of pairs that "
-        f"copy alike {alike} (copied: +{more}). From {untrained}, of {k} after GRPO with credit by sentence "
-        f"{sentences}, of {m} with one number {scalar} (two seeds; longer answers: {each[0]}, then {each[1]} and "
-        f"{each[2]} false sentences each)."
+        f"Of {n} factual sentences {base} are hallucinated before, of {i} after it {alike}; pairs copy alike (copied: "
+        f"+{more})."
+    ) in readme
+    assert (
+        f"{untrained} of {j} before; {sentences} of {k} with credit by sentence, {scalar} of {m} with one number. "
+        f"Answers get longer: {each[0]} false sentences each before, then {each[1]} and {each[2]}."
     ) in readme
     assert all(rows[f"{arm} − base: sentences"]["interval"][0] > 0 for arm in arms[3:])
 
