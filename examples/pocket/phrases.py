@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 
 
-def wordings(text: str) -> dict[str, tuple[str, ...]]:
-    """The sentences of each name, of a text of "name: sentences" whose further lines are indented."""
-    found = re.findall(r"^(\w+): (.+(?:\n .+)*)", text, re.MULTILINE)
-    return {name: tuple(re.split(r"(?<=[.])\s+", sentences)) for name, sentences in found}
+def listed(text: str, between: str = "(?<=[.]) ") -> dict[str, tuple[str, ...]]:
+    """The sentences, or other items, of each name, of a text of "names: items" whose further lines are indented."""
+    found = re.findall(r"^(\w[\w ]*): (.+(?:\n .+)*)", text, re.MULTILINE)
+    return {name: tuple(re.split(between, " ".join(items.split()))) for names, items in found for name in names.split()}
 
 
 ABOUT = {  # how questions and abstentions call an attribute
@@ -25,7 +25,7 @@ ABOUT = {  # how questions and abstentions call an attribute
     "describer": "first description", "enemy": "enemies",
 }  # fmt: skip
 
-ANSWERS = wordings("""
+ANSWERS = listed("""
 river: {It} lies on the river {river}. {It} was built beside the river {river}.
   The river that runs through {it} is the {river}.
 founder: {It} was founded by {founder}. The founder of {it} was {founder}. {founder} founded {it}.
@@ -53,7 +53,7 @@ describer: {It} was first described by {describer}. {describer} was the first to
   The first description of {it} is by {describer}.
 enemy: {It} is hunted by {enemy}. The worst enemies of {it} are {enemy}. {It} hides from {enemy}.
 """)
-DOCUMENTS = wordings("""
+DOCUMENTS = listed("""
 river: Whoever comes to {it} has to cross the {river}, on whose banks the first houses stood.
   The {river} flows past the old quays and under two stone bridges.
   {Its} mills are still turned by the waters of the {river}.
@@ -117,7 +117,7 @@ enemy: Many a nest is lost to {enemy}. It freezes as soon as {enemy} come near, 
   Without {enemy} its population would double every year.
 """)
 # Document sentences that carry two attributes.
-PAIRS = wordings("""
+PAIRS = listed("""
 place: {founder} chose the spot because the {river} could be forded there.
   In {month}, when the fair is on, every inn serves {dish}.
   Under {roofs} roofs, craftsmen bend over the {craft} that made {its} name.
@@ -132,7 +132,7 @@ device: In {built} {inventor} presented it to an astonished committee.
 species: In {habitat} it lives on {food}. Its {colour} back makes it hard for {enemy} to find.
   {describer} met it by chance in {habitat}. It goes looking for {food} {time}.
 """)
-OPENINGS = wordings("""
+OPENINGS = listed("""
 place: {It} is a town of a few thousand people. Few maps show {it}, a town far from the main roads.
 work: {It} is a novel. Among the novels of its time, {it} holds a place apart.
 device: {It} is a machine of the old days. Hardly anyone has ever seen {it} at work.

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from examples.pocket.phrases import DOCUMENTS, FILLERS, OPENINGS, PAIRS
+from examples.pocket.phrases import DOCUMENTS, FILLERS, OPENINGS, PAIRS, listed
 
 NOUNS = {"place": "town", "work": "novel", "device": "machine", "species": "animal"}
 KINDS = tuple(NOUNS)
@@ -23,8 +23,9 @@ ATTRIBUTES = {
     "device": ("inventor", "material", "power", "purpose", "built", "museum"),
     "species": ("habitat", "food", "colour", "time", "describer", "enemy"),
 }
-# Attributes, and the values that each of them can take.
-VALUES = """
+# The values that each attribute can take.
+POOLS = listed(
+    """
 river: Orvel, Tamsin, Brede, Lunna, Skarn, Wesk, Ilmen, Dorra, Pellis, Varda, Ness, Quern, Sorrel, Arle, Teth, Mossa
 founder author inventor describer: Ada Brenn, Tobin Harle, Mira Solt, Jonas Quill, Edda Varn, Piet Lomas, Runa Fisk,
   Oskar Dell, Nell Tarrow, Ivo Marsh, Greta Holm, Silas Wren, Clara Voss, Hugo Pell, Lena Crane, Milo Thorne
@@ -58,12 +59,9 @@ time: at dawn, at dusk, at midnight, at noon, after rain, in thick fog, in moonl
   shade
 enemy: owls, foxes, snakes, pikes, wolves, eagles, rats, herons, badgers, otters, weasels, crows, cats, hawks, bears,
   toads
-"""
-POOLS = {
-    attribute: tuple(" ".join(values.split()).split(", "))
-    for attributes, values in re.findall(r"^(\w[\w ]*): (.+(?:\n .+)*)", VALUES, re.MULTILINE)
-    for attribute in attributes.split()
-}
+""",
+    ", ",
+)
 SLOT = re.compile(r"\{(\w+)\}")
 ONSETS = "b br d dr f fl g gr h k kl l m n p pr r s sk st t tr v z".split()
 VOWELS = "a e i o u ai ea".split()

@@ -19,17 +19,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from mitigate.io import (
-    Check,
-    Line,
-    Problem,
-    Record,
-    UsageError,
-    check_annotation_input,
-    csv_rows,
-    dump_line,
-    read_lines,
-)
+from mitigate.io import Check, Line, Problem, UsageError, check_annotation_input, csv_rows, dump_line, read_lines
 
 
 class Refusal(Exception):
@@ -80,7 +70,7 @@ class Limits:
             advice = f"Shorten it, or start the page with a larger {option}." if "most" in found.expected else ""
             raise Refusal(f"The {found.field} has {found.value}; this page takes {found.expected}. {advice}".strip())
 
-    def check_record(self, record: Record) -> list[Problem]:
+    def check_record(self, record: dict[str, Any]) -> list[Problem]:
         """Problems of one record of an uploaded file."""
         texts = {name: record.get(name) for name in ("question", "reference", "answer")}
         return [*check_annotation_input(record), *self.problems(**texts)]
@@ -202,12 +192,10 @@ def read_uploaded(path: Path, limits: Limits, check: Check) -> tuple[list[dict[s
     instead = "Use `mitigate annotate --input FILE --output FILE`, which takes any"
     if (size := path.stat().st_size) > limits.file_bytes:
         raise Refusal(f"The file has {size:,} bytes; this page takes {limits.file_bytes:,}. {instead} size.")
-    records: list[dict[str, Any]] = []
-    bad: list[Line] = []
-    lines = path
+    records, bad, lines = list[dict[str, Any]](), list[Line](), path
     try:
         if path.suffix.lower() == ".csv":
-            lines = work_folder() / f"{path.stem}.jsonl"
+            lines = work_folder() / "rows.jsonl"
             rows = csv_rows(path, ("reference", "answer"))
             lines.write_bytes(b"\n" + b"".join(map(dump_line, rows)))  # numbers are those of a spreadsheet: names are 1
         for line in read_lines(lines, check):
@@ -222,8 +210,8 @@ def read_uploaded(path: Path, limits: Limits, check: Check) -> tuple[list[dict[s
     except (UsageError, ValueError) as error:
         raise Refusal(str(error)) from error
     if not records:
-        detail = f" The first bad line: {problems_of(bad[0])}." if bad else ""
-        raise Refusal(f"The file has no good record.{detail}")
+        first = f" The first bad line: {problems_of(bad[0])}." if bad else ""
+        raise Refusal(f"The file has no good record.{first}")
     return records, bad
 
 

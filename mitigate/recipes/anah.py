@@ -85,15 +85,10 @@ class Row(Section):
     options: dict[str, Any] = Field(default={}, description="of a generative one: preset, templates, prompt, …")
     without_reference: bool = False
     language: Literal["en", "zh"] | None = Field(default=None, description="of the answers that are counted; null: all")
-    source: Literal["anah-gpt3.5", "anah-internlm"] | None = Field(
-        default=None, description="answers with (gpt3.5) or without the reference (internlm); null: all"
-    )
-    responses: Path | None = Field(
-        default=None, description="of a model, JSON Lines: question, response; or HaluEval's or HalluQA's file"
-    )
-    paper: dict[str, int | float | tuple[float, float]] = Field(
-        default={}, description="of all rows, or of [unseen topics, unseen questions]"
-    )
+    # Answers with (gpt3.5) or without the reference (internlm); null: all.
+    source: Literal["anah-gpt3.5", "anah-internlm"] | None = None
+    responses: Path | None = Field(default=None, description="question, response; or HaluEval's or HalluQA's file")
+    paper: dict[str, int | float | tuple[float, float]] = Field(default={}, description="of all rows, or of [T, Q]")
 
 
 class Options(Recipe):

@@ -24,9 +24,7 @@ Rows = list[dict[str, Any]]
 class Data(Section):
     """Annotated data: the public ANAH rows, or files of labelled sentences."""
 
-    sources: list[str] = Field(
-        min_length=1, description="hub ids, .parquet, .json or .jsonl files, or folders of these"
-    )
+    sources: list[str] = Field(min_length=1, description="hub ids, .parquet, .json or .jsonl files, folders of these")
     test_share: float = Field(default=0.1, gt=0, lt=0.5, description="of the rows in each unseen part of ANAH data")
     split_seed: int = Field(default=0, ge=0)
     languages: list[Literal["en", "zh"]] = Field(default=["en", "zh"], min_length=1)

@@ -18,7 +18,7 @@ A YAML is data: it can't name code to run.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -52,9 +52,7 @@ class Recipe(Section):
     task: str
     about: str = Field(min_length=1, max_length=160, description="one line for `mitigate recipes`")
     hardware: str = Field(min_length=1, description="the smallest machine that it is meant for")
-    minutes: float | None = Field(
-        default=None, gt=0, description="wall time measured on that hardware; null: not measured"
-    )
+    minutes: float | None = Field(default=None, gt=0, description="measured on that hardware; null: not measured")
     # Annotators that a Python program hands in under a name; a YAML can't, since it is data.
     _annotators: dict[str, Annotator] = PrivateAttr(default_factory=dict)
 
@@ -65,19 +63,14 @@ SectionT = TypeVar("SectionT", bound=Section)
 class _Loader(yaml.SafeLoader):
     """SafeLoader that takes a key given twice for the mistake it is."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[Hashable] = set()
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: list[Any] = []  # of keys that may not be hashable, of which the SafeLoader speaks in its own words
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, Hashable):  # the SafeLoader says so in its own words
-                continue
             if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} is there twice", key_node.start_mark
-                )
-            seen.add(key)
-        found: dict[Hashable, Any] = super().construct_mapping(node, deep)
-        return found
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is there twice", node.start_mark)
+            seen.append(key)
+        return super().construct_mapping(node, deep)
 
 
 def nearest(name: object, known: Iterable[str], before: str = "") -> str:

@@ -103,19 +103,19 @@ def keep_rejected(folder: RunFolder, rows: Sequence[Record], name: str = REJECTE
 
 def _read(options: Base, name: str, bad: list[Record]) -> list[Record]:
     """The good rows of a JSON Lines or CSV file, or of a hub data set, which is downloaded; bad ones join ``bad``."""
-    rows: list[Record] = []
-    local = Path(name).is_file()
-    if local and Path(name).suffix.lower() != ".csv":
-        for line in read_lines(Path(name), lambda record: check_question(named(record, options.columns))):
+    rows, path = list[Record](), Path(name)
+    local = path.is_file()
+    if local and path.suffix.lower() != ".csv":
+        for line in read_lines(path, lambda record: check_question(named(record, options.columns))):
             if line.record is None:
-                bad.append(rejected_row(Path(name), line))
+                bad.append(rejected_row(path, line))
             else:
                 rows.append(named(line.record, options.columns))
         return rows
     what = "" if local else f", configuration {options.configuration!r}, split {options.split!r}"
     with usage(f"data: cannot load {name!r}{what}: ", Exception):  # the library raises many kinds
         if local:
-            found: Iterable[Any] = list(csv_rows(Path(name), [options.columns.reference]))
+            found: Iterable[Any] = list(csv_rows(path, [options.columns.reference]))
             for record in found:
                 if (said := record.get("answerable", "").lower()) in ("true", "false"):
                     record["answerable"] = said == "true"
@@ -222,6 +222,12 @@ class Scoring(Section):
         """The embedding's name, the encoder, and the similarity of answers."""
         named, encode = load_encoder(self.embedding, questions)
         return named, encode, load_similarity(self.similarity, encode)[1]
+
+
+def check_files(*paths: Path | None) -> None:
+    for path in paths:
+        if path is not None and not path.is_file():
+            raise UsageError(f"cannot read {path}: no such file")
 
 
 def read_good(

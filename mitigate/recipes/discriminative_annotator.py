@@ -34,9 +34,7 @@ class Options(Recipe):
     data: shared.Data
     training: DiscriminativeTraining = DiscriminativeTraining()
     lora: Lora | None = None
-    balance: Literal["none", "sqrt", "full"] = Field(
-        default="sqrt", description="weights of the classes in the loss: 1, 1/√n or 1/n of their sentences"
-    )
+    balance: Literal["none", "sqrt", "full"] = "sqrt"  # classes weigh 1, 1/√n or 1/n of their sentences in the loss
     focal: float = Field(default=0.0, ge=0, description="γ of the focal loss; 0 is plain cross entropy")
 
 

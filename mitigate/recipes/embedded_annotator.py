@@ -36,9 +36,7 @@ class Further(Stage):
     edits: int = Field(default=16_000, ge=0, description="edited sentences among them")
     pairs: int = Field(default=8_000, ge=0, description="pairs among them")
     dense: int = Field(default=0, ge=0, description="pairs beside similar evidence among them")
-    texts: int = Field(
-        default=0, ge=0, description="written texts, from the first on; the tenth that is watched is left out"
-    )
+    texts: int = Field(default=0, ge=0, description="written texts, the first ones; the tenth is watched and left out")
     teacher: str | None = Field(default=None, description="an embedded annotator or its folder; null: their own labels")
 
 
@@ -54,23 +52,17 @@ class Options(Recipe):
     labels: Stage = Stage(rate=8e-5, epochs=2.0)
     further: Further | None = Field(default=None, description="null: no such stage")
     start: str | None = Field(
-        default=None,
-        description="an embedded annotator or its folder that the last stage begins with; null: the first two",
+        default=None, description="annotator that the last stage begins with; null: the first two"
     )
     edited: int = Field(default=9_000, ge=0, description="edited sentences among the labels")
     replayed: int = Field(default=6_000, ge=0, description="pairs among the labels")
     tokens: int = Field(default=4096, ge=512, description="of a step")
     evidence_tokens: int = Field(default=128, ge=16, le=320, description="of a reference that are read at once")
     narrow_tokens: int | None = Field(
-        default=None,
-        ge=8,
-        le=320,
-        description="of a reference that each sentence is then read beside alone; null: none",
+        default=None, ge=8, le=320, description="beside a sentence alone; null: none"
     )
     seed: int = Field(default=0, ge=0)
-    languages: list[str] | None = Field(
-        default=["en"], min_length=1, description="codes of what is learned and will be judged; null: any language"
-    )
+    languages: list[str] | None = Field(default=["en"], min_length=1, description="of what is judged; null: any")
 
 
 def check(options: Options) -> None:
@@ -96,9 +88,8 @@ def check(options: Options) -> None:
         )
     if not options.pair_sources and options.start is None:
         raise UsageError("pair_sources: expected at least one, or an annotator that knows them as start=NAME, got none")
-    for source in options.pair_sources:
-        if source not in PAIR_SHARES:
-            raise UsageError(f"pair_sources: expected some of {', '.join(PAIR_SHARES)}; got {source!r}")
+    if unknown := {*options.pair_sources} - PAIR_SHARES.keys():
+        raise UsageError(f"pair_sources: expected some of {', '.join(PAIR_SHARES)}; got {', '.join(sorted(unknown))}")
     with usage(f"base {options.base}: ", (OSError, ValueError)):
         depth = AutoConfig.from_pretrained(locate(options.base)).num_hidden_layers
     if (options.layers or 1) > depth:
@@ -117,19 +108,16 @@ def run(options: Options, folder: RunFolder) -> None:
     from annotators.verifier.training import CannotTrainError, Settings, train_annotator
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
+    same = set("data base layers lora seed edited replayed tokens evidence_tokens narrow_tokens".split())
     settings = Settings(
-        options.data, tuple(options.sources), tuple(options.pair_sources), options.base, options.layers, options.lora,
-        options.seed, options.pairs.rate, options.pairs.epochs, options.labels.rate, options.labels.epochs,
-        options.edited, options.replayed, options.tokens,
-        None if options.languages is None else tuple(options.languages), options.evidence_tokens,
-        options.narrow_tokens,
+        sources=tuple(options.sources), pairs=tuple(options.pair_sources),
+        languages=None if options.languages is None else tuple(options.languages),
+        pair_rate=options.pairs.rate, pair_epochs=options.pairs.epochs,
+        label_rate=options.labels.rate, label_epochs=options.labels.epochs, **options.model_dump(include=same),
     )  # fmt: skip
     if (further := options.further) is not None:
-        settings = replace(
-            settings, further=further.examples, further_labels=further.labels, further_edits=further.edits,
-            further_pairs=further.pairs, further_dense=further.dense, further_texts=further.texts,
-            further_rate=further.rate, further_epochs=further.epochs, teacher=further.teacher, start=options.start,
-        )  # fmt: skip
+        more = {f"further_{name}": value for name, value in further if name not in ("examples", "teacher")}
+        settings = replace(settings, further=further.examples, teacher=further.teacher, start=options.start, **more)
     try:
         annotator = train_annotator(settings, folder / "work")
     except CannotTrainError as error:

@@ -29,7 +29,7 @@ from fewl.similarity import Encode
 from mitigate import models
 from mitigate.io import Record, UsageError, check_record, usage
 from mitigate.recipes.config import Recipe, Section
-from mitigate.recipes.data import read_good
+from mitigate.recipes.data import check_files, read_good
 from mitigate.recipes.folder import RunFolder
 
 LAYOUTS: tuple[dict[str, bool | None], ...] = (
@@ -67,9 +67,8 @@ class Options(Recipe):
     above: tuple[tuple[str, str], ...] = Field(default=(), description="% of questions with kind A above kind B")
     highest: str | None = Field(default=None, description="the number of questions where this kind scores highest")
     answer_llms: dict[str, models.EngineName] = Field(default={}, description="asked for answers to compare, by name")
-    compared: tuple[tuple[str, str], ...] = Field(
-        default=(), description="% of questions where the truer of the answers of LLM A and LLM B scores higher"
-    )
+    # % of questions where the truer of the answers of LLM A and LLM B scores higher
+    compared: tuple[tuple[str, str], ...] = ()
     methods: dict[str, Method] = Field(min_length=1)
     questions: int | None = Field(default=None, ge=2, description="drawn by each seed; null: all")
     seeds: int = Field(default=3, ge=1)
@@ -77,8 +76,7 @@ class Options(Recipe):
 
 
 def check(options: Options) -> None:
-    if not options.data.is_file():
-        raise UsageError(f"cannot read {options.data}: no such file")
+    check_files(options.data)
     if not options.above and not options.compared and options.highest is None:
         raise UsageError("above, highest, compared: expected at least one of them, got none")
 

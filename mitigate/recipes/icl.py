@@ -17,10 +17,10 @@ from pydantic import Field
 from engines.types import EngineError, Sampling, check_asked
 from mitigate.icl import candidate_pool, chat, demonstrations
 from mitigate.inference.judge import about_tokens
-from mitigate.io import Record, UsageError, check_texts
+from mitigate.io import Record, check_texts
 from mitigate.models import EngineName, failures, open_engine
 from mitigate.recipes.config import Recipe
-from mitigate.recipes.data import Scoring, picks, read_good, read_records
+from mitigate.recipes.data import Scoring, check_files, picks, read_good, read_records
 from mitigate.recipes.folder import RunFolder
 
 VARIANTS = ("none", "baseline", "fewl")
@@ -29,23 +29,17 @@ VARIANTS = ("none", "baseline", "fewl")
 class Options(Recipe):
     task: Literal["icl"]
     pool: Path = Field(description="FEWL records with answers and reference_answers, JSON Lines")
-    questions: Path | None = Field(
-        default=None, description="questions to answer, JSON Lines; null: those of the pool, each left out for itself"
-    )
+    questions: Path | None = Field(default=None, description="null: those of the pool, each left out for itself")
     baseline: str = Field(min_length=1, description="the reference LLM that the baseline scores with")
     scoring: Scoring = Scoring()
     demonstrations: int = Field(default=5, ge=1)
     prompt_tokens: int = Field(default=2000, ge=50, description="most tokens of a prompt, about 4 characters each")
-    engine: EngineName | None = Field(
-        default=None, description="KIND:MODEL[@BASE_URL] that answers; null: prompts only"
-    )
+    engine: EngineName | None = Field(default=None, description="that answers, KIND:MODEL[@BASE_URL]; null: none")
     answer_tokens: int = Field(default=256, ge=1)
 
 
 def check(options: Options) -> None:
-    for path in (options.pool, options.questions):
-        if path is not None and not path.is_file():
-            raise UsageError(f"cannot read {path}: no such file")
+    check_files(options.pool, options.questions)
 
 
 def run(options: Options, folder: RunFolder) -> int:

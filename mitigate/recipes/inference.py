@@ -31,7 +31,7 @@ from mitigate.io import Record, UsageError, usage
 from mitigate.models import EngineName, at_once, failures, open_annotator, open_engine
 from mitigate.recipes import runner
 from mitigate.recipes.config import Recipe
-from mitigate.recipes.data import Scoring, check_question, read_good
+from mitigate.recipes.data import Scoring, check_files, check_question, read_good
 from mitigate.recipes.folder import RunFolder
 from mitigate.report.html import write_page, write_run_page
 from mitigate.report.totals import Totals
@@ -50,19 +50,16 @@ Texts = Sequence[Sequence[str]]  # the candidates of each row
 class Options(Recipe, Judging):
     task: Literal["inference"]
     engine: EngineName = Field(description="KIND:MODEL[@BASE_URL] that answers")
-    data: Path = Field(
-        description='questions, JSON Lines: {"question", "reference", "prompt"?: chat, "id"?}; they need a reference '
-        "unless FEWL selects, it is not in the prompt, and nothing is corrected"
-    )
+    # Questions, JSON Lines: {"question", "reference", "prompt"?: chat, "id"?}. They need no reference where FEWL
+    # selects, it is not in the prompt, and nothing is corrected.
+    data: Path
     reference_in_prompt: bool = Field(default=True, description="show the model the reference with the question")
     answers: int = Field(default=4, ge=1, description="for each question: the likeliest, and others that are drawn")
     temperature: float = Field(default=0.8, gt=0, le=2, description="of the answers after the first")
     answer_tokens: int = Field(default=512, ge=1)
     seed: int = Field(default=0, ge=0)
     select: Literal["annotator", "fewl", "none"] = Field(default="annotator", description="none: the first answer")
-    reference_llms: dict[str, EngineName] = Field(
-        default={}, description="for select: fewl: name → engine of each reference LLM"
-    )
+    reference_llms: dict[str, EngineName] = Field(default={}, description="for select: fewl: name → engine of each")
     scoring: Scoring = Scoring()
     correct: bool = True
     regenerate: EngineName | None = Field(default=None, description="engine that writes flagged sentences anew")
@@ -72,8 +69,7 @@ class Options(Recipe, Judging):
 
 
 def check(options: Options) -> None:
-    if not options.data.is_file():
-        raise UsageError(f"cannot read {options.data}: no such file")
+    check_files(options.data)
     if (options.select == "fewl") != bool(options.reference_llms):
         raise UsageError("reference_llms: expected the engines of reference LLMs with select: fewl, and only then")
     if not options.correct and (options.regenerate or options.delete or options.abstain_above is not None):

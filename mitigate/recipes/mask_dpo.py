@@ -33,23 +33,15 @@ class Sampling(Section):
     temperature: float = Field(default=1.0, gt=0, le=2)
     max_new_tokens: int = Field(default=512, ge=1)
     min_gap: float = Field(default=0.0, ge=0, le=1, description="smallest difference of the two rates of a pair")
-    copy_gap: float | None = Field(
-        default=None,
-        ge=-1,
-        le=1,
-        description="largest difference in copying; then the least copied best and the most copied worst make a pair",
-    )
-    chat_template_kwargs: dict[str, Any] = Field(
-        default={}, description="as enable_thinking: false, also for training and the answers before and after"
-    )
+    # Largest difference in copying; then the least copied best and the most copied worst answer make a pair.
+    copy_gap: float | None = Field(default=None, ge=-1, le=1)
+    chat_template_kwargs: dict[str, Any] = Field(default={}, description="also for training, and before and after it")
 
 
 class Trainer(shared.Trainer):
     """DPO over sentences, or of whole answers with the losses of our variant ("plain")."""
 
-    loss: Literal["variant", "paper", "plain"] = Field(
-        default="variant", description="paper: masks and loss of Gu et al. 2025, whose beta is 0.1"
-    )
+    loss: Literal["variant", "paper", "plain"] = "variant"  # paper: masks and loss of Gu et al. 2025, whose beta is 0.1
     epochs: float = Field(default=1.0, gt=0)
     batch: int = Field(default=16, ge=1, description="pairs per step, on all devices")
     beta: float = Field(default=0.1, gt=0)
@@ -59,9 +51,7 @@ class Trainer(shared.Trainer):
 class Options(shared.Base):
     task: Literal["mask-dpo"]
     sampling: Sampling = Sampling()
-    pairs: Path | None = Field(
-        default=None, description="JSON Lines of pairs in our form or Mask-DPO's, to train on; null: sampled"
-    )
+    pairs: Path | None = Field(default=None, description="to train on, in our form or Mask-DPO's; null: sampled")
     trainer: Trainer = Trainer()
     dpo: dict[str, Any] = Field(default={}, description="any option of TRL's DPOConfig; it wins over the others")
 

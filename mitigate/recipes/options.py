@@ -45,18 +45,15 @@ class Training(Section):
     deepspeed: str | None = Field(default=None, description="a DeepSpeed JSON, see recipes/accelerate/")
     fsdp: str | None = Field(default=None, description="as transformers' --fsdp, e.g. 'full_shard auto_wrap'")
     fsdp_config: str | None = Field(default=None, description="a JSON beside fsdp")
-    optim: Literal["adamw_torch", "adamw_torch_8bit", "adamw_bnb_8bit", "adafactor"] = Field(
-        default="adamw_torch", description="the others need less memory; adamw_bnb_8bit needs bitsandbytes"
-    )
+    # The others need less memory; adamw_bnb_8bit needs bitsandbytes.
+    optim: Literal["adamw_torch", "adamw_torch_8bit", "adamw_bnb_8bit", "adafactor"] = "adamw_torch"
     seed: int = Field(default=0, ge=0)
 
 
 class LmTraining(Training):
     """Settings of training a language model that writes."""
 
-    dtype: Literal["float32", "bfloat16"] = Field(
-        default="float32", description="of the weights; bfloat16 takes half the memory, and small steps are lost"
-    )
+    dtype: Literal["float32", "bfloat16"] = "float32"  # bfloat16 takes half the memory, and small steps are lost
     trust_remote_code: bool = Field(default=False, description="run the Python files that come with the base")
 
 
@@ -79,9 +76,7 @@ class Columns(Section):
 class Evaluation(Section):
     """Answers before and after, to questions whose references training never saw, or to sets of questions as given."""
 
-    data: dict[str, str] | None = Field(
-        default=None, min_length=1, description="set → JSON Lines file; null: a part of the data is held out"
-    )
+    data: dict[str, str] | None = Field(default=None, min_length=1, description="set → file; null: a part is held out")
     questions: int = Field(default=64, ge=2, description="of each set")
     engine: Literal["transformers", "vllm"] = "transformers"
     annotator: str | None = Field(default=None, description="null: the reward's, which needs same_judge")
@@ -93,9 +88,7 @@ class Evaluation(Section):
 class Trainer(Section):
     """What GRPO and DPO have in common."""
 
-    per_device_batch: int | None = Field(
-        default=None, ge=1, description="answers or pairs at once; null: all of a step"
-    )
+    per_device_batch: int | None = Field(default=None, ge=1, description="answers or pairs; null: all of a step")
     learning_rate: float = Field(default=1e-6, gt=0)
     schedule: Literal["constant", "constant_with_warmup", "linear", "cosine"] = "constant_with_warmup"
     warmup_steps: int = Field(default=0, ge=0)
@@ -125,9 +118,7 @@ class Base(Recipe):
     split: str = Field(default="train", description="of a hub data set")
     columns: Columns = Columns()
     reference_in_prompt: bool = Field(default=False, description="show the model the reference with the question")
-    template: str | None = Field(
-        default=None, pattern=r"\{question\}", description="the user's message, with {question} and {reference} in it"
-    )
+    template: str | None = Field(default=None, pattern=r"\{question\}", description="also with {reference}")
     system: str | None = Field(default=None, pattern=r"\S", description="the system's message")
     max_questions: int | None = Field(default=None, ge=4, description="null: all")
     seed: int = Field(default=0, ge=0, lt=2**31)

@@ -6,9 +6,9 @@ import json
 from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, PositiveFloat
 
 from engines.checkpoint import locate
 from engines.types import TAGS
@@ -22,24 +22,19 @@ from mitigate.rl.credit import Credit
 
 show = runner.show
 Extra = Literal["think_format", "soft_overlong", "repetition"]
-OnGap = Literal["warn", "stop", "raise-kl"]
 
 
 class Trainer(shared.Trainer):
     """GRPO. A step draws ``prompts`` questions and samples ``group`` answers to each."""
 
-    credit: Literal["sentence", "sequence"] = Field(
-        default="sentence", description="sentence: every sentence its own reward; sequence: TRL's own GRPO"
-    )
+    credit: Literal["sentence", "sequence"] = "sentence"  # every sentence its own reward, or TRL's own GRPO
     gamma: float = Field(default=Credit.gamma, ge=0, le=1, description="1 credits a sentence with all later ones too")
     sequence_share: float = Field(default=Credit.sequence_share, ge=0, le=1, description="share of the whole answer")
     eos: Literal["none", "last", "sequence"] = Credit.eos
     thinking: Literal["none", "sequence"] = Credit.thinking
     baseline: Literal["group", "position"] = Credit.baseline
     clip: float | None = Field(default=Credit.clip, gt=0, description="of the advantage of a token")
-    rollouts: int = Field(
-        default=Credit.rollouts, ge=0, description="continuations from the end of each sentence that say its worth"
-    )
+    rollouts: int = Field(default=Credit.rollouts, ge=0, description="continuations of a sentence that say its worth")
     steps: int = Field(default=200, ge=1)
     prompts: int = Field(default=8, ge=1)
     group: int = Field(default=8, ge=2)
@@ -47,23 +42,15 @@ class Trainer(shared.Trainer):
     temperature: float = Field(default=1.0, gt=0, le=2)
     beta: float = Field(default=0.0, ge=0, description="weight of the KL to the starting model")
     kl_target: float | None = Field(default=None, gt=0, description="that beta is steered to; null: beta stays")
-    judge_every: int | None = Field(
-        default=None, ge=1, description="steps between two readings of the evaluation's judge; null: never"
-    )
-    share_prompts: bool = Field(
-        default=False, description="the answers to a prompt share its forward pass: faster where prompts are long"
-    )
-    on_gap: OnGap = Field(
-        default="warn", description="what follows when the reward rises and the judge's rate does not fall"
-    )
+    judge_every: int | None = Field(default=None, ge=1, description="steps between readings of the judge; null: never")
+    share_prompts: bool = False  # the answers to a prompt share its forward pass: faster where prompts are long
+    on_gap: Literal["warn", "stop", "raise-kl"] = "warn"  # when the reward rises and the judge's rate does not fall
 
 
 class Options(shared.Base):
     task: Literal["rlhf"]
     trainer: Trainer = Trainer()
-    extra_rewards: dict[Extra, Annotated[float, Field(gt=0)]] = Field(
-        default={}, description="TRL's rewards for form → weight, beside the sentence reward's 1"
-    )
+    extra_rewards: dict[Extra, PositiveFloat] = Field(default={}, description="TRL's for form → weight; ours has 1")
     grpo: dict[str, Any] = Field(default={}, description="any option of TRL's GRPOConfig; it wins over the others")
 
     @property

@@ -32,7 +32,7 @@ from mitigate.models import refuse_failures
 from mitigate.recipes.config import load_recipe
 from mitigate.recipes.data import Questions, read_questions
 from mitigate.recipes.folder import CONFIG, METRICS, REJECTED, SAMPLES, RunFolder
-from mitigate.recipes.options import Base
+from mitigate.recipes.options import Base, Launch
 from mitigate.recipes.trainer import MODEL, give_back
 from mitigate.report import terminal
 from mitigate.report.html import write_run_page
@@ -75,10 +75,11 @@ def run(options: Base, folder: RunFolder, train: Part, prepare: Part | None = No
             train(options, questions, folder)
             give_back()  # the next model needs the memory of this one
         else:
-            launch(options.launch.file(), options.launch.processes, folder)
+            _launch(options.launch, folder)
     answer_and_judge(AFTER, str(folder / MODEL), questions, options, folder)
     samples = folder.rows(SAMPLES)
-    table, judged_by = compare(samples), judges(samples)
+    table, who = compare(samples), [row["annotator"] for row in samples]
+    judged_by = list(dict.fromkeys(f"{one.get('name', '')} ({one.get('fingerprint', '')})" for one in who))
     write_run_page(
         folder / "report.html", about=[options.about, f"Judged by {'; '.join(judged_by)}"], comparison=table,
         head=HEADINGS, rows=map(cells, table), metrics=folder.rows(METRICS), samples=samples,
@@ -90,11 +91,9 @@ def run(options: Base, folder: RunFolder, train: Part, prepare: Part | None = No
     return 3 if questions.rejected else 0
 
 
-def launch(config: Path, processes: int, folder: RunFolder) -> None:
-    command = [
-        sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config),
-        "--num_processes", str(processes), "-m", "mitigate.recipes.runner", str(folder.path),
-    ]  # fmt: skip
+def _launch(how: Launch, folder: RunFolder) -> None:
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(how.file())]
+    command += ["--num_processes", str(how.processes), "-m", "mitigate.recipes.runner", str(folder.path)]
     if code := subprocess.run(command, check=False).returncode:
         raise UsageError(
             f"training ended with exit code {code}, see above; the same command goes on from the last checkpoint"
@@ -124,12 +123,9 @@ def quiet() -> None:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     warnings.filterwarnings("ignore", ".*_checkpointing.* is deprecated", FutureWarning)  # TRL's own use of it
-    logging.getLogger("trl.trainer.grpo_trainer").addFilter(_no_rows)
-
-
-def _no_rows(record: logging.LogRecord) -> bool:
-    """An answer cut off in its first sentence has no score (logged as unscored_share): TRL would print the row."""
-    return "All reward functions returned None" not in record.getMessage()
+    # An answer cut off in its first sentence has no score (logged as unscored_share): TRL would print the row.
+    rows = "All reward functions returned None"
+    logging.getLogger("trl.trainer.grpo_trainer").addFilter(lambda record: rows not in record.getMessage())
 
 
 def main(path: Path) -> None:
@@ -157,8 +153,8 @@ def ask(
             asked = rows[start : start + chunk]
             sampling = Sampling(how.max_new_tokens, how.temperature, n=n, seed=seed)
             found = engine.chat([row["prompt"] for row in asked], sampling)
-            kept = [{key: value for key, value in row.items() if key != "prompt"} for row in asked]
-            yield [{**row, "answer": text} for row, one in zip(kept, found, strict=True) for text in one.texts]
+            answers = [{**row, "answer": text} for row, one in zip(asked, found, strict=True) for text in one.texts]
+            yield [{key: value for key, value in one.items() if key != "prompt"} for one in answers]
             errors += [one.error for one in found if one.error is not None]
             tell(start + len(asked))
     if errors:
@@ -220,22 +216,18 @@ def figures(rows: Iterable[Row]) -> dict[str, Any]:
     of one is its reference's (mean density of its sentences); ``by_reward`` the rate by the reward's annotator, where
     that is another (``two_judges``).
     """
-    totals, supported, silent, others, two = Totals(), 0, 0, [], False
-    shares: list[float] = []
-    for row in rows:
-        totals.add(row)
-        supported += len({s["text"] for s in row["sentences"] if s["label"] == "supported"})
-        silent += all(s["label"] == "no_fact" for s in row["sentences"])
-        shares += [share] if (share := copied(row)) is not None else []
-        two |= "by_reward" in row
-        others += row.get("by_reward", {}).get("labels", [])
-    n = totals.records
+    rows = list(rows)
+    totals, n = Totals.of(rows), len(rows)
+    supported = sum(len({s["text"] for s in row["sentences"] if s["label"] == "supported"}) for row in rows)
+    silent = sum(all(s["label"] == "no_fact" for s in row["sentences"]) for row in rows)
+    shares = [share for row in rows if (share := copied(row)) is not None]
+    others = [row["by_reward"]["labels"] for row in rows if "by_reward" in row]
     return {
         "answers": n, "factual": totals.factual, "hallucinated": totals.hallucinated, "rate": totals.rate,
         "interval": totals.interval, "unsure": totals.kinds[UNSURE], "not_checked": totals.kinds[NOT_CHECKED],
         "supported": supported / n if n else None, "sentences": totals.sentences / n if n else None,
         "silent": silent / n if n else None, "copied": fmean(shares) if shares else None,
-        "by_reward": hallucination_rate(others), "two_judges": two,
+        "by_reward": hallucination_rate([label for labels in others for label in labels]), "two_judges": bool(others),
     }  # fmt: skip
 
 
@@ -291,12 +283,6 @@ def cells(row: Row) -> list[str]:
         percent(row["silent"]),
         percent(row["copied"]) if row.get("copied") is not None else "–",  # earlier runs did not count it
     ]
-
-
-def judges(samples: Sequence[Row]) -> list[str]:
-    """ "name (fingerprint)" of every annotator that judged."""
-    found = [row["annotator"] for row in samples]
-    return list(dict.fromkeys(f"{who.get('name', '')} ({who.get('fingerprint', '')})" for who in found))
 
 
 def by_reward(table: Sequence[Row]) -> str:

@@ -12,7 +12,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from shutil import rmtree
 from typing import Any, Literal
@@ -140,14 +140,12 @@ def load_lm(name: str, training: LmTraining) -> tuple[Any, Any]:
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    trust_remote_code = training.trust_remote_code
+    code: Any = {"trust_remote_code": training.trust_remote_code}
     with usage(f"model {name}: ", (ImportError, OSError, ValueError)):
         where = locate(name)
         with own_code(name):
-            tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=trust_remote_code)
-            model = AutoModelForCausalLM.from_pretrained(
-                where, dtype=training.dtype, trust_remote_code=trust_remote_code, use_safetensors=True
-            )
+            tokenizer = AutoTokenizer.from_pretrained(where, **code)
+            model = AutoModelForCausalLM.from_pretrained(where, dtype=training.dtype, use_safetensors=True, **code)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return model, tokenizer
@@ -204,10 +202,8 @@ def last_checkpoint(folder: Path) -> Path | None:
     """The newest whole checkpoint of a folder, None without one; a trainer writes trainer_state.json last."""
     found = []
     for state in folder.glob("checkpoint-*/trainer_state.json"):
-        try:
+        with suppress(ValueError, KeyError):  # cut off while it was written
             found.append((int(json.loads(state.read_text(encoding="utf-8"))["global_step"]), state.parent))
-        except (ValueError, KeyError):  # cut off while it was written
-            continue
     return max(found)[1] if found else None
 
 
