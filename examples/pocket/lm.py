@@ -80,7 +80,6 @@ def build_model(
 
 
 def steps_of(pairs: Sequence[tuple[str, str]]) -> int:
-    """How many steps of ``BATCH`` pairs training takes."""
     return max(1, round(len(pairs) / BATCH))
 
 

@@ -65,7 +65,6 @@ def load_world(folder: str | Path) -> World:
 
 
 def write_questions(folder: Path, world: World, trained_per_kind: int) -> None:
-    """Write the four files of questions."""
     cut = 4 * trained_per_kind
     trained, others = world.entities[:cut], world.entities[cut:]
     for name, each in (("train", 8), ("train_240", 15)):

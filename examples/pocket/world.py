@@ -84,8 +84,6 @@ class Document:
 
 @dataclass(frozen=True)
 class Entity:
-    """One invented thing."""
-
     name: str  # as in the middle of a sentence ("Brendal", "The Amber Ledger", "the Kroscope")
     kind: str  # one of ``KINDS``
     facts: Mapping[str, str]  # attribute → true value, all six

@@ -27,7 +27,6 @@ class Refusal(Exception):
 
 
 def detail(error: Exception) -> str:
-    """What an error says, in one line."""
     return " ".join(str(error).split())[:400] or type(error).__name__
 
 
@@ -71,7 +70,6 @@ class Limits:
             raise Refusal(f"The {found.field} has {found.value}; this page takes {found.expected}. {advice}".strip())
 
     def check_record(self, record: dict[str, Any]) -> list[Problem]:
-        """Problems of one record of an uploaded file."""
         texts = {name: record.get(name) for name in ("question", "reference", "answer")}
         return [*check_annotation_input(record), *self.problems(**texts)]
 
@@ -216,7 +214,6 @@ def read_uploaded(path: Path, limits: Limits, check: Check) -> tuple[list[dict[s
 
 
 def problems_of(line: Line) -> str:
-    """A bad line in words."""
     return f"line {line.number}: {'; '.join(map(str, line.problems))}"
 
 

@@ -71,7 +71,6 @@ def reading(service: Service, model: Engine, question: str, document: str) -> Ch
 
 
 def opening(text: str) -> str:
-    """The first sentences of an answer, SENTENCES at most."""
     spans = split_sentences(text)[:SENTENCES]
     return text[: spans[-1][1]] if spans else ""
 
@@ -204,7 +203,6 @@ def better(
 
 
 def with_edits(service: Service, found: Better, accepted: Sequence[Change]) -> dict[str, Any]:
-    """The annotated record of the chosen answer with these of its edits."""
     record = found.mended.before.record
     judge = service.shelf.annotator(found.annotator)
     with service.shelf.turn(judge):
@@ -212,13 +210,11 @@ def with_edits(service: Service, found: Better, accepted: Sequence[Change]) -> d
 
 
 def named(changes: Sequence[Change]) -> list[str]:
-    """What the box of each edit says."""
     said = [(one_line(c.source, 90), one_line(c.target, 90)) for c in changes]
     return [f"{i}: “{a}” → {f'“{b}”' if b else 'taken out'}" for i, (a, b) in enumerate(said, start=1)]
 
 
 def sides(found: Better, after: dict[str, Any], edits: int, run: str) -> str:
-    """Before and after side by side, with what was done."""
     first, last = (Totals.of([record]) for record in (found.before, after))
     unsure = f"not sure: {first.kinds[UNSURE]:,} before, {last.kinds[UNSURE]:,} after"
     chosen = "the first answer was kept" if found.chosen == 0 else f"answer {found.chosen + 1} was chosen"
@@ -237,7 +233,6 @@ def sides(found: Better, after: dict[str, Any], edits: int, run: str) -> str:
 
 
 def mend_tab(service: Service) -> None:
-    """Build the tab, inside a Blocks context."""
     shelf = service.shelf
     with gr.Row(equal_height=True):
         question = gr.Textbox(label="Question", max_lines=3, scale=3, min_width=220, elem_id="ask-question")

@@ -77,7 +77,6 @@ FROM_LINK = """(...texts) => {
 
 
 def build(service: Service) -> gr.Blocks:
-    """The page; ``service`` is what it calls."""
     private_folder()
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(600, 7200)) as page:
         gr.HTML(HEAD, apply_default_css=False, elem_classes="mt")
@@ -112,7 +111,6 @@ def _endpoint(service: Service) -> None:
 
 
 def annotate_tab(service: Service, page: gr.Blocks) -> None:
-    """Build the tab that annotates one answer, inside the context of the page."""
     with gr.Accordion("Source and answer", open=True, elem_id="inputs") as inputs:
         with gr.Row(equal_height=True):
             question = gr.Textbox(label="Question (optional)", max_lines=3, scale=3, min_width=220, elem_id="question")
@@ -287,7 +285,6 @@ def run_batch(service: Service, path: Path, name: str | None) -> Iterator[Batch 
 
 
 def batch_tab(service: Service) -> None:
-    """Build the tab that annotates a file, inside a Blocks context."""
     limits = service.limits
     with gr.Row(equal_height=True):
         label = f"JSON Lines or CSV, up to {limits.records:,} records"
@@ -358,7 +355,6 @@ def batch_tab(service: Service) -> None:
 
 
 def batch_view(batch: Batch, *, stopped: bool = False) -> str:
-    """Progress, totals and rejected lines."""
     state = "stopped" if stopped else "done" if batch.done == batch.total else "working"
     progress = bar([("plain", batch.done / batch.total)], f"{batch.done} of {batch.total} records annotated")
     more = f"{batch.done:,} of {batch.total:,} records, {state}: {escape(batch.name)}"
@@ -379,7 +375,6 @@ def batch_view(batch: Batch, *, stopped: bool = False) -> str:
 
 
 def compare_tab(service: Service) -> None:
-    """Build the tab that compares answers, inside a Blocks context."""
     with gr.Row(equal_height=True):
         question = gr.Textbox(
             label="Question (optional)", max_lines=3, scale=3, min_width=220, elem_id="compare-question"

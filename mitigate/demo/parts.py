@@ -48,7 +48,6 @@ def judging(limits: Limits) -> dict[str, Any]:
 
 
 def examples(tab: str) -> list[dict[str, Any]]:
-    """The examples of a tab."""
     return json.loads((HERE / "examples.json").read_text(encoding="utf-8"))[tab]
 
 
@@ -62,7 +61,6 @@ def offer_examples(boxes: list[gr.Textbox], *names: str) -> None:
 
 
 def annotator_box(shelf: Shelf) -> gr.Dropdown:
-    """The choice of annotator."""
     return gr.Dropdown(
         list(shelf.names),
         value=shelf.names[0],

@@ -116,7 +116,6 @@ def _kind(response: httpx.Response, url: httpx.URL, here: str) -> str:
 
 
 async def _body(response: httpx.Response, here: str, most: int) -> bytes:
-    """What the server sends, as long as it is not too much."""
     if response.headers.get("content-encoding", "identity") != "identity":  # a small one may unpack to a huge one
         raise Refusal(f"{here} is sent packed, though it was asked not to be. {INSTEAD}")
     body = bytearray()

@@ -105,7 +105,6 @@ class Options(Recipe):
 
     @property
     def kind(self) -> Mapping[str, str]:
-        """The kind of which all figures are."""
         kind = next((kind for kind, _ in KINDS if kind.keys() >= {*self.figures}), None)
         if kind is None:
             known = "; ".join(", ".join(kind) for kind, _ in KINDS)
@@ -377,8 +376,6 @@ def _scored(options: Options, row: Row, documents: dict[str, Record], name: str,
 def _responses(
     options: Options, row: Row, documents: dict[str, Record], name: str, folder: RunFolder
 ) -> tuple[list[Record], int]:
-    """A model's responses as records to annotate, and the number of bad lines."""
-
     def check_response(record: Record) -> list[Problem]:
         problems = check_texts(record, question="text", response="text")
         if not problems and record["question"] not in documents:

@@ -47,8 +47,6 @@ class Section(BaseModel):
 
 
 class Recipe(Section):
-    """What every recipe has, whatever its task."""
-
     task: str
     about: str = Field(min_length=1, max_length=160, description="one line for `mitigate recipes`")
     hardware: str = Field(min_length=1, description="the smallest machine that it is meant for")

@@ -21,8 +21,6 @@ from mitigate.recipes.trainer import checkpoint_activations, fit, lora_config, s
 
 
 class DiscriminativeTraining(Training):
-    """The paper's settings as defaults."""
-
     epochs: float = Field(default=2, gt=0)
     batch_size: int = Field(default=8, ge=1)
     learning_rate: float = Field(default=1e-5, gt=0)

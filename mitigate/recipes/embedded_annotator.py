@@ -22,8 +22,6 @@ from mitigate.recipes.folder import RunFolder
 
 
 class Stage(Section):
-    """One stage of training."""
-
     rate: float = Field(gt=0, description="highest learning rate")
     epochs: float = Field(gt=0)
 
@@ -58,15 +56,12 @@ class Options(Recipe):
     replayed: int = Field(default=6_000, ge=0, description="pairs among the labels")
     tokens: int = Field(default=4096, ge=512, description="of a step")
     evidence_tokens: int = Field(default=128, ge=16, le=320, description="of a reference that are read at once")
-    narrow_tokens: int | None = Field(
-        default=None, ge=8, le=320, description="beside a sentence alone; null: none"
-    )
+    narrow_tokens: int | None = Field(default=None, ge=8, le=320, description="beside a sentence alone; null: none")
     seed: int = Field(default=0, ge=0)
     languages: list[str] | None = Field(default=["en"], min_length=1, description="of what is judged; null: any")
 
 
 def check(options: Options) -> None:
-    """Refuse data that is not there, unknown sources, languages not told apart, too few layers, no such teacher."""
     from transformers import AutoConfig
 
     from annotators.text.language import TOLD
@@ -104,7 +99,6 @@ def check(options: Options) -> None:
 
 
 def run(options: Options, folder: RunFolder) -> None:
-    """Train and write `annotator/`."""
     from annotators.verifier.training import CannotTrainError, Settings, train_annotator
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")

@@ -32,8 +32,6 @@ TEMPLATE = (
 
 
 class GenerativeTraining(LmTraining):
-    """The paper's settings as defaults."""
-
     epochs: float = Field(default=1, gt=0)
     batch_size: int = Field(default=2, ge=1)
     learning_rate: float = Field(default=4e-5, gt=0)
@@ -50,8 +48,6 @@ class Mix(Section):
 
 
 class Settings(Recipe):
-    """What is trained on what, and how."""
-
     base: ModelName = Field(description="folder, hub id or packaged:NAME of a causal LM")
     data: Data
     training: GenerativeTraining = GenerativeTraining()
@@ -90,7 +86,6 @@ def check(options: Settings) -> None:
 
 
 def run(options: Options, folder: RunFolder) -> None:
-    """Build samples, train, save the annotator."""
     splits = load_splits(options.data, folder)
     figures = train(options, folder, *watched(splits))
     folder.finish(figures)

@@ -172,7 +172,6 @@ def _prompt(options: Options, row: Record) -> list[dict[str, str]]:
 
 
 def _finish(options: Options, engines: Engines, rows: Rows, candidates: Texts, annotator: Any) -> list[Record]:
-    """Judge the candidates, choose one per question and correct it."""
     contexts = [{"reference": "", **{k: row[k] for k in CONTEXT if row.get(k) is not None}} for row in rows]
     asked = [{**context, "answer": text} for context, texts in zip(contexts, candidates, strict=True) for text in texts]
     judged = iter(annotator.annotate_batch(asked))

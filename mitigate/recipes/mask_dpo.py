@@ -27,8 +27,6 @@ show = runner.show
 
 
 class Sampling(Section):
-    """The answers that pairs are made of."""
-
     per_question: int = Field(default=8, ge=2)
     temperature: float = Field(default=1.0, gt=0, le=2)
     max_new_tokens: int = Field(default=512, ge=1)
@@ -74,7 +72,6 @@ def check(options: Options) -> None:
 
 
 def run(options: Options, folder: RunFolder) -> int:
-    """Sample, pair and train, with answers before and after; 3 where input lines were rejected."""
     return runner.run(options, folder, train, prepare)
 
 

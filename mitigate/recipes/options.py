@@ -51,8 +51,6 @@ class Training(Section):
 
 
 class LmTraining(Training):
-    """Settings of training a language model that writes."""
-
     dtype: Literal["float32", "bfloat16"] = "float32"  # bfloat16 takes half the memory, and small steps are lost
     trust_remote_code: bool = Field(default=False, description="run the Python files that come with the base")
 
@@ -131,7 +129,6 @@ class Base(Recipe):
 
     @property
     def judge(self) -> str:
-        """The annotator of the answers before and after."""
         return self.evaluation.annotator or self.reward.annotator
 
     @property

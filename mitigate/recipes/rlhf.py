@@ -90,7 +90,6 @@ def check(options: Options) -> None:
 
 
 def run(options: Options, folder: RunFolder) -> int:
-    """Train, with answers before and after; 3 where input lines were rejected."""
     return runner.run(options, folder, train)
 
 

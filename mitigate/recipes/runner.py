@@ -129,7 +129,6 @@ def quiet() -> None:
 
 
 def main(path: Path) -> None:
-    """Train as the folder's recipe says."""
     options: Any
     options, task = load_recipe(path / CONFIG)
     quiet()

@@ -52,7 +52,6 @@ class Options(generative.Settings):
 
 
 def check(options: Options) -> None:
-    """Refuse what can't work; see ``generative_annotator``."""
     generative.check(options)
     if missing := [str(path) for path in options.unlabelled if not path.is_file()]:
         raise UsageError(f"unlabelled: no such file: {', '.join(missing)}")

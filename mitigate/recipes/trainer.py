@@ -40,7 +40,6 @@ def _common(folder: Path) -> dict[str, Any]:
 
 
 def training_arguments(training: Training, folder: RunFolder, *, evaluate: bool) -> dict[str, Any]:
-    """Keyword arguments for ``TrainingArguments`` and its subclasses."""
     import torch
 
     settings = _common(folder.path) | {

@@ -112,23 +112,12 @@ def test_the_other_tables_run_to_the_end(tmp_path, capsys):
         assert found["D-7B"][part]["accuracy"] > found["D-7B-without"][part]["accuracy"] == 0  # it can't judge
 
 
-def test_wrong_rows_are_told_before_any_work(tmp_path, capsys):
-    wrong = "rows.G-7B={annotator: 'generative:openai:m@http://127.0.0.1:1/v1', options: {preset: anah-v2}}"
-    assert run("table8", *SHARED, wrong) == 2
-    assert "rows.G-7B: preset anah-v2: its wording does not come with this package" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-    assert run("table8", *SHARED) == 0  # the splits and the paper's figures
+def test_a_table_without_annotators_has_the_papers_figures(tmp_path, capsys):
+    assert run("table8", *SHARED) == 0
     assert "no row has an annotator" in capsys.readouterr().out
     assert {row["split"] for row in read_rows(tmp_path / "out" / "unseen_topic.jsonl")} == {"unseen_topic"}
     assert run("table8", *SHARED, "by_split=false", output="all") == 0  # of which the paper has no figures
     assert "row | ACC overall | (the paper's figures in brackets)\nG-7B | –\n" in capsys.readouterr().out
-
-
-def test_a_wrong_annotator_of_a_later_row_is_told_before_the_first_judges(tmp_path, capsys):
-    rows = ["rows.D-7B.annotator=embedded-fast", "rows.G-7B.annotator=no-such-folder"]
-    assert run("table8", *SHARED, *rows) == 2
-    assert "rows.G-7B: no such folder 'no-such-folder', and it is no hub id" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_killed_row_goes_on(tmp_path, monkeypatch):
@@ -380,8 +369,17 @@ def test_halluqa_is_judged_by_its_other_answers(tmp_path, capsys):
     assert "HalluQA.json: expected answers of HaluEval or HalluQA, and a text" in capsys.readouterr().err
 
 
-def test_figures_and_rows_must_fit_together(tmp_path, capsys):
+def test_wrong_rows_are_told_before_any_work(tmp_path, capsys):
+    preset = "{annotator: 'generative:openai:m@http://127.0.0.1:1/v1', options: {preset: anah-v2}}"
     for words, message in (
+        (
+            ["table8", *SHARED, f"rows.G-7B={preset}"],
+            "rows.G-7B: preset anah-v2: its wording does not come with this package",
+        ),
+        (
+            ["table8", *SHARED, "rows.D-7B.annotator=embedded-fast", "rows.G-7B.annotator=no-such-folder"],
+            "rows.G-7B: no such folder 'no-such-folder', and it is no hub id",
+        ),
         (["table5", "figures=[accuracy, topics]"], "figures: expected some of one of accuracy, rouge_l"),
         (["table4", "rows.English-with.annotator=embedded"], "expected language, source for figures such as share"),
         (["table4", "limit=3"], "limit: expected null, since all is counted for share:supported"),
@@ -397,3 +395,4 @@ def test_figures_and_rows_must_fit_together(tmp_path, capsys):
     ):
         assert run(*words) == 2
         assert message in capsys.readouterr().err
+        assert not (tmp_path / "out").exists()
