@@ -17,7 +17,7 @@ from mitigate.recipes import annotator_training as shared
 from mitigate.recipes.config import Recipe
 from mitigate.recipes.folder import RunFolder
 from mitigate.recipes.options import Lora, Training, check_training
-from mitigate.recipes.trainer import checkpoint_activations, fit, lora_config, save_merged, training_arguments
+from mitigate.recipes.trainer import fit, lora_config, save_merged, training_arguments
 
 
 class DiscriminativeTraining(Training):
@@ -68,12 +68,10 @@ def train(options: Options, folder: RunFolder, splits: dict[str, shared.Rows], l
     weights = causal.class_weights([t for row in rows for t in row["targets"].values()], options.balance)
     weights_C = torch.tensor(weights, dtype=torch.float32)
     print(f"# weights of the classes: {[round(w, 2) for w in weights_C.tolist()]}", flush=True)
-    if training.gradient_checkpointing:
-        checkpoint_activations(model)
     if options.lora is not None:
         from peft import get_peft_model
 
-        model = get_peft_model(model, lora_config(options.lora, "TOKEN_CLS", model))
+        model = get_peft_model(model, lora_config(options.lora, "TOKEN_CLS"))
     arguments = training_arguments(training, folder, evaluate=bool(watched_rows))
     trainer = Trainer(
         model=model,

@@ -41,8 +41,11 @@ def _common(folder: Path) -> dict[str, Any]:
 
 def training_arguments(training: Training, folder: RunFolder, *, evaluate: bool) -> dict[str, Any]:
     import torch
+    from transformers import TrainingArguments
 
+    renamed = "activation_checkpointing" in TrainingArguments.__dataclass_fields__  # in newer releases
     settings = _common(folder.path) | {
+        "activation_checkpointing" if renamed else "gradient_checkpointing": training.gradient_checkpointing,
         "num_train_epochs": training.epochs,
         "max_steps": training.max_steps or -1,
         "per_device_train_batch_size": training.batch_size,
@@ -92,22 +95,18 @@ def rl_arguments(options: Base, trainer: Any, folder: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def lora_config(lora: Lora | None, task: Literal["TOKEN_CLS", "CAUSAL_LM"] = "CAUSAL_LM", model: Any = None) -> Any:
-    """A peft config, None without LoRA.
-
-    peft's "all-linear" needs the model for TOKEN_CLS, where it would take the new head for a layer.
-    """
+def lora_config(lora: Lora | None, task: Literal["TOKEN_CLS", "CAUSAL_LM"] = "CAUSAL_LM") -> Any:
+    """A peft config, None without LoRA."""
     if lora is None:
         return None
     from peft import LoraConfig
 
-    targets: Any = lora.targets
-    if task == "TOKEN_CLS" and targets == "all-linear":
-        linear = [name for name, m in model.named_modules() if type(m).__name__ in ("Linear", "Conv1D")]
-        targets = sorted({name.rpartition(".")[2] for name in linear} - {"score", "classifier", "lm_head"})
+    # peft would take the new head of TOKEN_CLS, all of which is trained, for one more layer.
+    head = ["score", "classifier"] if task == "TOKEN_CLS" and lora.targets == "all-linear" else None
     return LoraConfig(
-        task_type=task, r=lora.rank, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=targets
-    )
+        task_type=task, r=lora.rank, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=lora.targets,
+        exclude_modules=head,
+    )  # fmt: skip
 
 
 def starting_point(name: str, lora: Lora | None, args: Any) -> dict[str, Any]:
@@ -150,12 +149,6 @@ def load_lm(name: str, training: LmTraining) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def checkpoint_activations(model: Any) -> None:
-    """Compute activations again in the backward pass instead of keeping them; transformers renames this in v6."""
-    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    enable({"use_reentrant": False})
-
-
 def sft_trainer(
     lm: tuple[Any, Any], rows: Rows, options: Any, folder: RunFolder, watched: Rows = (), **more: Any
 ) -> Any:
@@ -167,13 +160,9 @@ def sft_trainer(
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
 
-    (model, tokenizer), training = lm, options.training
-    if training.gradient_checkpointing:
-        checkpoint_activations(model)
-    # TRL would checkpoint activations by default; newer releases of transformers call the argument so.
-    newer = "activation_checkpointing" in SFTConfig.__dataclass_fields__
-    own = {"activation_checkpointing" if newer else "gradient_checkpointing": False, "remove_unused_columns": True}
-    settings = training_arguments(training, folder, evaluate=bool(watched)) | own | {"completion_only_loss": True}
+    model, tokenizer = lm
+    settings = training_arguments(options.training, folder, evaluate=bool(watched))
+    settings |= {"remove_unused_columns": True, "completion_only_loss": True}
     return SFTTrainer(
         model=model,
         args=SFTConfig(**settings | more),
