@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from importlib.util import find_spec
 from itertools import groupby
@@ -59,6 +59,7 @@ KINDS: tuple[tuple[Mapping[str, str], set[str]], ...] = (
     (DETECTED, RESPONSES),  # which of two given answers is made up: ANAH-v2's HaluEval and HalluQA
 )
 """The figures of each kind, and the keys that its rows may have beside ``paper``."""
+UNSEEN = ("unseen_topic", "unseen_question")
 WORDS = {"supported": "ok", "no_fact": "nofact"}  # of ANAH-v2's program; its other two are ours
 TABLE = "table.jsonl"
 KEPT = "judged.{}.jsonl.part"  # what was said, until the figures of its row are there
@@ -146,7 +147,7 @@ def check(options: Options) -> None:
 def run(options: Options, folder: RunFolder) -> int:
     """Fill the rows of the table and print it; 3 where lines of responses were rejected."""
     kind = options.kind
-    parts = ["unseen_topic", "unseen_question"] if kind is JUDGED and options.by_split else ["overall"]
+    parts = UNSEEN if kind is JUDGED and options.by_split else ("overall",)
     documents, bad = _documents(options, folder) if options.documents is not None else ({}, 0)
     of_responses = kind in (SCORED, FACTS, DETECTED)
     unseen, answers = ({}, []) if of_responses else _inputs(options, folder, parts)
@@ -171,10 +172,7 @@ def run(options: Options, folder: RunFolder) -> int:
         cells, done = [name], known.get(name)
         for figure, part in ((f, p) for f in options.figures for p in parts):
             said = row.paper.get(figure)  # not shown where it is of other rows than the table's
-            if isinstance(said, tuple):
-                paper = None if part == "overall" else said[parts.index(part)]
-            else:
-                paper = said if part == "overall" else None
+            paper = (dict(zip(UNSEEN, said, strict=True)) if isinstance(said, tuple) else {"overall": said}).get(part)
             own = _shown(done[part][figure] if done else None)
             cells.append(own if paper is None else f"{own} ({_shown(paper)})")
         if "checked" in heads:
@@ -200,7 +198,7 @@ def _documents(options: Options, folder: RunFolder) -> tuple[dict[str, Record], 
     return documents, bad
 
 
-def _inputs(options: Options, folder: RunFolder, parts: list[str]) -> tuple[dict[str, list[Record]], list[Record]]:
+def _inputs(options: Options, folder: RunFolder, parts: Sequence[str]) -> tuple[dict[str, list[Record]], list[Record]]:
     """What the rows are made of, by kind: unseen sentences of each part, or answers that are counted."""
     assert options.data is not None  # as ``check`` says
     if options.kind is COUNTED:

@@ -163,11 +163,13 @@ def rewards(options: Options, tokenizer: Any) -> list[Any]:
     with usage(f"model {options.model}: ", (OSError, ValueError)):
         own_ends = _ends(locate(options.model))
     ends = {tokenizer.eos_token_id, *([own_ends] if isinstance(own_ends, int) else own_ends or [])}
-    how |= {"eos_token_ids": sorted(ends - {None}) or None, "thinking": thinking_of(str(tokenizer.chat_template))}
-    if how["thinking"]:
+    template = str(tokenizer.chat_template)
+    thinking = TAGS[-1] if "<|channel|>" in template else next((tags for tags in TAGS if tags[1] in template), None)
+    how |= {"eos_token_ids": sorted(ends - {None}) or None, "thinking": thinking}
+    if thinking:
         more = {"add_generation_prompt": True, **options.template_arguments}
         asked = tokenizer.apply_chat_template([{"role": "user", "content": "?"}], tokenize=False, **more)
-        how["thinking_opened"] = asked.rstrip().endswith(how["thinking"][0])
+        how["thinking_opened"] = asked.rstrip().endswith(thinking[0])
     own = SentenceReward(options.load_annotator(options.reward.annotator), **how)
     form = {
         "think_format": trl_rewards.think_format_reward,
@@ -178,10 +180,3 @@ def rewards(options: Options, tokenizer: Any) -> list[Any]:
     if every:
         found.append(runner.JudgeLog(SentenceReward(options.load_annotator(options.judge), name="judge", **how), every))
     return found
-
-
-def thinking_of(template: str) -> tuple[str, str] | None:
-    """The tags between which a model with this chat template thinks, None where it doesn't."""
-    if "<|channel|>" in template:
-        return TAGS[-1]
-    return next((tags for tags in TAGS if tags[1] in template), None)

@@ -75,7 +75,7 @@ def test_smollm2_answers_and_is_mended(tmp_path, capsys):
 
 @pytest.mark.slow
 @real
-def test_smollm2_behind_a_server_judges_and_is_judged(tmp_path, capsys):
+def test_smollm2_behind_a_server_judges_and_is_judged(tmp_path):
     """It is too weak to be a good judge: what it says must be read, or counted as unread, and nothing may be lost."""
     model, record = on_disk("smollm2"), RECORDS[0]
     wrong, right = "A spider has six legs.", "A spider has eight legs."
@@ -89,13 +89,6 @@ def test_smollm2_behind_a_server_judges_and_is_judged(tmp_path, capsys):
         source = write_rows(tmp_path / "q.jsonl", [asked])
         command = ["fewl", "score", "--input", str(source), "--output", str(scored), "--expertise", "prompted"]
         assert main([*command, "--reference-llm", f"smol={engine}", "--max-tokens", "40"]) == 0
-        topics = write_rows(tmp_path / "topics.jsonl", [{"topic": "Ada Kirwan", "category": "celebrity"}])
-        keys = [f"topics={topics}", f"engine={engine}", "annotator=embedded-fast", "questions.max_tokens=100"]
-        folder = tmp_path / "made"
-        command = ["build-dataset", "dataset/example", *keys, "matching.judge=false", "--output", str(folder)]
-        assert main(command) in (0, 1, 3)
-        made = [row for path in folder.glob("11_annotated*") for row in read_rows(path)]
-        assert made or "(line rejected)" in capsys.readouterr().err
         command = [sys.executable, "-m", "mitigate.cli", "serve", "--upstream", url, "--port", "0"]
         with told_url([*command, "--annotator", "embedded-fast"], tmp_path / "proxy.log") as proxy, OpenAI(
             base_url=proxy, api_key="none", max_retries=0, timeout=120

@@ -7,18 +7,10 @@ from importlib import import_module
 import pytest
 import yaml
 
+from annotators.generative.prompts import names_of
 from mitigate.cli.main import main
 from mitigate.io import UsageError
-from mitigate.recipes.config import (
-    TASKS,
-    check,
-    find_recipe,
-    list_recipes,
-    load_recipe,
-    override,
-    read_yaml,
-    recipes_folder,
-)
+from mitigate.recipes.config import TASKS, check, list_recipes, load_recipe, override, read_yaml, recipes_folder
 from tests.helpers.example_task import Options
 
 
@@ -68,7 +60,7 @@ def test_wrong_files_are_named(tmp_path, text, message):
 
 def test_files_and_keys_that_are_not_there_are_named(tmp_path):
     for look, wrong, message in (
-        (find_recipe, tmp_path / "nowhere.yaml", "no recipe"),
+        (load_recipe, tmp_path / "nowhere.yaml", "no recipe"),
         (read_yaml, tmp_path, "cannot read"),
         (lambda data: check(Options, data, "x"), {"task": "example"}, "key 'about' is missing; the key 'hardware' is"),
     ):
@@ -93,6 +85,22 @@ def test_check_prints_the_resolved_recipe(recipe, capsys):
         "mode": "slow", "reward": {"annotator": "embedded", "weight": 1.0}, "other": None, "named": {},
         "break_at": None, "refuse": "",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("task", "assignment", "message"), [
+    ("discriminative", "base=./nowhere", "no such file or folder"),
+    ("discriminative", "training.deepspeed=zero.json", "expected a JSON file, there is none"),
+    ("discriminative", f"training.fsdp_config={__file__}", r"expected training\.fsdp beside it"),
+    ("generative", "mix.annotation=0.5", "expected shares that sum to 1, got 0"),
+    ("generative", "dialogue=[nowhere.jsonl]", "dialogue: no such file"),
+    ("generative", "mix={annotation: 0.5, dialogue: 0.5}", "expected files under `dialogue`"),
+    ("generative", "prompts=[nonsense]", "prompts: expected some of plain"),
+    ("generative", f"prompts=[{', '.join(names_of('tagged', 'en'))}]", "at least one wording to be held out"),
+])  # fmt: skip
+def test_wrong_options_of_annotators_are_named(task, assignment, message):
+    pytest.importorskip("trl")
+    with pytest.raises(UsageError, match=message):
+        load_recipe(f"annotators/{task}", [assignment])
 
 
 @pytest.mark.parametrize("path", list_recipes(recipes_folder()), ids=lambda p: f"{p.parent.name}/{p.stem}")

@@ -10,7 +10,6 @@ import torch
 from safetensors.torch import load_file
 
 from annotators.evaluation.anah import flatten
-from annotators.generative.prompts import names_of
 from annotators.generative.protocols import Windows
 from annotators.generative.samples import annotation_samples
 from mitigate.io import UsageError
@@ -122,16 +121,3 @@ def test_turns_of_a_sentence_stay_or_go_together() -> None:
     gone = Counter(s["label"] for s in samples if len(s["prompt"]) == 1 and s["prompt"][0]["content"] not in turns)
     assert too_long == gone | Counter(dialogue=1)
     assert {"supported", "contradictory"} & gone.keys()
-
-
-def test_wrong_recipes_stop_before_anything_loads(tmp_path):
-    names = ", ".join(names_of("tagged", "en"))
-    for assignment, message in (
-        ("mix.annotation=0.5", "expected shares that sum to 1, got 0"),
-        ("dialogue=[nowhere.jsonl]", "dialogue: no such file"),
-        ("dialogue=[]", "expected files under `dialogue`"),
-        ("prompts=[nonsense]", "prompts: expected some of plain"),
-        (f"prompts=[{names}]", "at least one wording to be held out"),
-    ):
-        with pytest.raises(UsageError, match=message):
-            recipe(tmp_path, assignment)
