@@ -175,8 +175,7 @@ def better(
     def work(model: Engine, judge: Annotator) -> Better:
         end, each, answers = perf_counter() + PATIENCE, DRAWN if on_server(model) else AT_ONCE, [before]
         if before["annotator"]["fingerprint"] != judge.fingerprint:  # another was chosen since
-            with service.shelf.turn(judge):
-                answers = [judge.annotate_batch([{**given, "answer": before["answer"]}])[0].to_dict()]
+            answers = service.annotated(judge, [{**given, "answer": before["answer"]}])
         sampling = Sampling(max_tokens=longest(model), temperature=TEMPERATURE, n=each)
         chat = reading(service, model, given["question"], given["reference"])
         for _ in range(0, DRAWN if BEST in ways else 0, each):
@@ -187,8 +186,7 @@ def better(
                 results = model.chat([chat], sampling)
                 check_asked(results)
             drawn = [{**given, "answer": text} for text in map(opening, results[0].texts) if text]
-            with service.shelf.turn(judge):
-                answers += [one.to_dict() for one in judge.annotate_batch(drawn)]
+            answers += service.annotated(judge, drawn)
         chosen = min(range(len(answers)), key=lambda i: rank(answers[i]))
         with service.shelf.turn(judge), service.shelf.turn(model):
             rewrite = with_engine(model) if REWRITE in ways else None
@@ -205,8 +203,7 @@ def better(
 def with_edits(service: Service, found: Better, accepted: Sequence[Change]) -> dict[str, Any]:
     record = found.mended.before.record
     judge = service.shelf.annotator(found.annotator)
-    with service.shelf.turn(judge):
-        return judge.annotate_batch([{**record, "answer": apply(record["answer"], accepted)}])[0].to_dict()
+    return service.annotated(judge, [{**record, "answer": apply(record["answer"], accepted)}])[0]
 
 
 def named(changes: Sequence[Change]) -> list[str]:

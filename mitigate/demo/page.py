@@ -24,7 +24,6 @@ from starlette.responses import FileResponse, JSONResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from annotators.base import Annotator
 from annotators.records import LABELS
 from annotators.verifier.annotator import SHIPPED
 from mitigate.demo import parts
@@ -268,17 +267,12 @@ def run_batch(service: Service, path: Path, name: str | None) -> Iterator[Batch 
     yield batch
     inputs = [without_results(record) for record in records]
     size = 1
-
-    def judged(annotator: Annotator, some: list[Record]) -> list[Record]:
-        with service.shelf.turn(annotator):
-            return [annotation.to_dict() for annotation in annotator.annotate_batch(some)]
-
     with threads(1) as pool:
         annotator = yield from heard(pool.submit(service.shelf.annotator, name))
         while batch.done < batch.total:
             start = perf_counter()
             some = inputs[batch.done : batch.done + size]
-            batch.add((yield from heard(pool.submit(judged, annotator, some))))
+            batch.add((yield from heard(pool.submit(service.annotated, annotator, some))))
             seconds = max(perf_counter() - start, 1e-3)
             yield batch
             size = max(1, min(64, 2 * size, int(size * STEP_SECONDS / seconds)))

@@ -207,15 +207,18 @@ class Service:
         with self.shelf.turn(judge):
             return judge.annotate_spans(record, spans)
 
+    def annotated(self, judge: Annotator, records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Annotate whole answers when it is this call's turn; Refusal where the annotator fails."""
+        with self.shelf.turn(judge):
+            return [one.to_dict() for one in judge.annotate_batch(records)]
+
     def annotate(self, question: str, reference: str, answer: str, annotator: str = "") -> dict[str, Any]:
         """Judge each sentence of an answer against its reference; returns the annotated record.
 
         Refusal where the input is not taken, or the annotator can't be had or fails.
         """
         record = self._record(question, reference, answer)
-        judge = self.shelf.annotator(annotator)
-        with self.shelf.turn(judge):
-            return judge.annotate_batch([record])[0].to_dict()
+        return self.annotated(self.shelf.annotator(annotator), [record])[0]
 
     def _record(self, question: str | None, reference: str | None, answer: str | None) -> dict[str, str]:
         self.limits.check(question=question, reference=reference, answer=answer)
