@@ -63,10 +63,10 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: list[Any] = []  # of keys that may not be hashable, of which the SafeLoader speaks in its own words
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
+        for name, _ in node.value:
+            key = self.construct_object(name, deep=True)
             if key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is there twice", node.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is there twice", name.start_mark)
             seen.append(key)
         return super().construct_mapping(node, deep)
 

@@ -47,7 +47,7 @@ def test_wrong_options_are_named(recipe, options, message):
     ("a: [", "expected YAML"),
     ("- a\n- b", "expected keys and values .* got list"),
     ("", "the key 'task' is missing"),
-    ("steps: 1\nsteps: 2", "the key 'steps' is there twice"),
+    ("steps: 1\nsteps: 2", "the key 'steps' is there twice .*line 2, column 1"),
     ("reward: {weight: 1, weight: 2}", "the key 'weight' is there twice"),
     ("a: !!python/object/apply:os.system ['true']", "could not determine a constructor"),
 ])  # fmt: skip

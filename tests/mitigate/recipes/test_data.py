@@ -1,6 +1,7 @@
 """Questions of a run: read from a file under any column names, divided by reference, bad lines kept."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,17 +13,18 @@ from mitigate.recipes.data import as_row, check_question, divide, named, read_qu
 from mitigate.recipes.folder import RunFolder
 from mitigate.recipes.options import Columns
 
-BASE: dict[str, Any] = {"task": "rlhf", "about": "a test", "hardware": "any", "model": "a/b"}
+
+def options_of(data: Path, **more: Any) -> rlhf.Options:
+    base = {"task": "rlhf", "about": "a test", "hardware": "any", "model": "a/b", "data": str(data)}
+    return check(rlhf.Options, base | more, "x")
 
 
 def test_own_questions_are_read_and_divided(tmp_path):
     lines = [{"q": f"What is {i}?", "reference": f"Text {i // 2}."} for i in range(12)]
     text = "\n".join(json.dumps(line) for line in lines) + '\n{"q": "What?", "reference": " "}\nnot JSON\n'
     (tmp_path / "own.jsonl").write_text(text)
-    options = check(rlhf.Options, {
-        **BASE, "data": str(tmp_path / "own.jsonl"), "columns": {"question": "q"},
-        "evaluation": {"questions": 3}, "reference_in_prompt": True,
-    }, "x")  # fmt: skip
+    more: dict[str, Any] = {"columns": {"question": "q"}, "evaluation": {"questions": 3}, "reference_in_prompt": True}
+    options = options_of(tmp_path / "own.jsonl", **more)
     found = read_questions(options, RunFolder(tmp_path))
     assert found.rejected == 2
     assert [row["line"] for row in read_rows(tmp_path / "rejected.jsonl")] == [13, 14]
@@ -39,7 +41,7 @@ def test_given_evaluation_files_are_asked_whole(tmp_path):
     (tmp_path / "train.jsonl").write_text(f"{json.dumps(row)}\n" * 3)
     (tmp_path / "dev.jsonl").write_text(f"{json.dumps(row)}\n{{}}\n" * 3)
     given = {"data": {"dev": str(tmp_path / "dev.jsonl")}, "questions": 2}
-    options = check(rlhf.Options, {**BASE, "data": str(tmp_path / "train.jsonl"), "evaluation": given}, "x")
+    options = options_of(tmp_path / "train.jsonl", evaluation=given)
     found = read_questions(options, RunFolder(tmp_path))
     assert (len(found.train), found.rejected) == (3, 3)  # nothing is held out, though the references are the same
     assert {name: [r["question"] for r in rows] for name, rows in found.evaluation.items()} == {"dev": ["Q?", "Q?"]}
@@ -85,10 +87,8 @@ def test_nested_fields_are_found(columns, record):
 def test_csv_is_read(tmp_path):
     text = 'question,context\n"Who, then?","A ""b""\nc."\nWhat?,\nWhen?,1945\n'
     (tmp_path / "own.csv").write_text(text, encoding="utf-8-sig")
-    options = check(rlhf.Options, {
-        **BASE, "data": str(tmp_path / "own.csv"), "columns": {"reference": "context"},
-        "evaluation": {"data": {"dev": str(tmp_path / "own.csv")}},
-    }, "x")  # fmt: skip
+    dev = {"data": {"dev": str(tmp_path / "own.csv")}}
+    options = options_of(tmp_path / "own.csv", columns={"reference": "context"}, evaluation=dev)
     found = read_questions(options, RunFolder(tmp_path))
     assert [(r["question"], r["reference"]) for r in found.train] == [("Who, then?", 'A "b"\nc.'), ("When?", "1945")]
     assert [r["row"] for r in read_rows(tmp_path / "rejected.jsonl")] == [1, 1]
@@ -103,14 +103,10 @@ def test_csv_is_read(tmp_path):
     # The sign is that of the needed columns, else of most columns.
     (tmp_path / "own.csv").write_text("question;context;a, b, c, d\nWho?;A;\n")
     assert [r["reference"] for r in read_questions(options, RunFolder(tmp_path)).train] == ["A"]
-    (tmp_path / "own.csv").write_text("question;text;more\nWho?;A;B\n")
-    with pytest.raises(UsageError, match="got 'question', 'text', 'more'; no context"):
-        read_questions(options, RunFolder(tmp_path))
-    (tmp_path / "own.csv").write_text("question,text\nWho?,A\n")
-    with pytest.raises(
-        UsageError, match=r"own.csv: expected columns named context, got 'question', 'text'; no context"
-    ):
-        read_questions(options, RunFolder(tmp_path))
+    for text, got in (("question;text;more\nWho?;A;B\n", "'text', 'more'"), ("question,text\nWho?,A\n", "'text'")):
+        (tmp_path / "own.csv").write_text(text)
+        with pytest.raises(UsageError, match=f"own.csv: expected columns named context, got 'question', {got}; no con"):
+            read_questions(options, RunFolder(tmp_path))
 
 
 def test_division_is_by_reference_and_seed():
