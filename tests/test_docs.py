@@ -178,8 +178,8 @@ def test_readme_shows_fewl_beside_strongest_control() -> None:
     assert (
         f"TruthfulQA (n = {first['n']}): in {with_interval(first, '.1f', ' %')} of pairs, the strongest control "
         f"{control:.1f} %. HalluQA ({second['n']}): {with_interval(second, '.1f', ' %')}, control {control_2:.1f} % "
-        f"(`--expertise discovered`: {third['value']:.1f} %, control {control_3:.1f} %). Its picks do not beat the best "
-        "control."
+        f"(`--expertise discovered`: {third['value']:.1f} %, control {control_3:.1f} %). Its picks do not beat the "
+        "best control."
     ) in readme
     picks = [beside(name, setting, "true picks") for name in ("TruthfulQA", "HalluQA") for setting in (equal, many)]
     assert all(row["value"] < best for row, best in picks)
@@ -212,8 +212,8 @@ def test_readme_figures_of_mitigation_are_its_rows() -> None:
     assert supported[0]["n"] == supported[1]["n"]  # none was withheld
     fall = with_interval(rows["given − first: hallucinated"], ".1f", " points")
     assert (
-        f"Hallucinated: {first['value']:.1f} % of {first['n']}, {chosen['value']:.1f} % of {chosen['n']} after choosing the best of "
-        f"four, {left} of {given['n']} after mending ({fall}); unsure: {unsure}, then {unsure_after}; supported: "
+        f"Hallucinated: {first['value']:.1f} % of {first['n']}, {chosen['value']:.1f} % of {chosen['n']} after "
+        f"choosing the best of four, {left} of {given['n']} after mending ({fall}); unsure: {unsure}, then {unsure_after}; supported: "
         f"{supported[0]['value']}, then {supported[1]['value']}."
     ) in readme
     (before, unsure, row), (after, unsure_then, then) = (
@@ -229,7 +229,8 @@ def test_readme_figures_of_mitigation_are_its_rows() -> None:
     ]
     assert (
         f"Hallucinated: {with_interval(row, '.1f', ' %')} of {row['n']}, then {with_interval(then, '.1f', ' %')} of "
-        f"{then['n']}; unsure: {unsure}, then {unsure_then}; supported: {told[0][0]}, then {told[0][1]}; copied: {told[1][0]} %, then {told[1][1]} %."
+        f"{then['n']}; unsure: {unsure}, then {unsure_then}; supported: {told[0][0]}, then {told[0][1]}; copied: "
+        f"{told[1][0]} %, then {told[1][1]} %."
     ) in readme
 
 

@@ -280,8 +280,8 @@ def _note(figures: Mapping[str, Any]) -> str:
         ("rate", "hallucinated of factual sentences"),
         ("copied", "copied from the document (no annotator is asked)"),
     ):
-        one = figures["difference"].get(name)  # earlier runs had another control
-        if one and one["low"] is not None:
+        one = figures["difference"][name]
+        if one["low"] is not None:
             low, high = 100 * one["low"], 100 * one["high"]
             said.append(f"{what} {100 * one['difference']:+.0f} points [{low:+.0f}, {high:+.0f}]")
     change = f" Given against first: {'; '.join(said)}; 95 % bootstrap over questions." if said else ""
@@ -310,7 +310,4 @@ def _tell(figures: Mapping[str, Any], folder: RunFolder) -> None:
 
 
 def show(folder: RunFolder) -> None:
-    figures = folder.done or {}
-    if "when" not in figures.get("first", {}):
-        raise UsageError(f"{folder.path} is of an earlier version, whose first answers were drawn; give --overwrite")
-    _tell(figures, folder)
+    _tell(folder.done or {}, folder)

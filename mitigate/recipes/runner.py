@@ -277,10 +277,10 @@ def cells(row: Row) -> list[str]:
         f"{row['answers']:,}",
         f"{percent(row['rate'])} of {row['factual']:,}",
         f"{percent(low_high[0])} to {percent(low_high[1])}" if low_high else "–",
-        f"{row['unsure'] + row.get('not_checked', 0):,}",  # earlier runs counted them together
+        f"{row['unsure'] + row['not_checked']:,}",
         *(f"{row[name]:.2f}" if row[name] is not None else "–" for name in ("supported", "sentences")),
         percent(row["silent"]),
-        percent(row["copied"]) if row.get("copied") is not None else "–",  # earlier runs did not count it
+        "–" if row["copied"] is None else percent(row["copied"]),
     ]
 
 

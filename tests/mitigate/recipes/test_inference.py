@@ -228,21 +228,3 @@ def test_silent_likeliest_answer_stays_first(tmp_path):
         assert main(["run", str(recipe(tmp_path, server.url)), "--output", str(out)]) == 3
     assert {(row["stages"]["first"]["answer"], row["answer"]) for row in read(out / "results.jsonl")} == {("", RIGHT)}
     assert json.loads((out / "done.json").read_text())["first"]["answers"] == 0
-
-
-def test_a_finished_run_of_an_earlier_version_is_shown(tmp_path, capsys):
-    """It had another control, and did not count what is copied."""
-    out = tmp_path / "run"
-    with serving(script) as server:
-        command = ["run", str(recipe(tmp_path, server.url)), "--output", str(out)]
-        assert main(command) == 3
-    done = json.loads((out / "done.json").read_text())
-    done["difference"]["in_document"] = done["difference"].pop("copied")
-    for stage in ("first", "chosen", "given"):
-        del done[stage]["copied"]
-    (out / "done.json").write_text(json.dumps(done))
-    capsys.readouterr()
-    assert main(command) == 0
-    printed = capsys.readouterr().out
-    assert re.search(r"given .*│ +– │", printed)
-    assert "hallucinated of factual sentences" in printed
