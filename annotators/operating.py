@@ -14,12 +14,13 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field
 
+from annotators.base import read_saved
 from annotators.evaluation.metrics import (
     Floats,
     Ints,
@@ -35,7 +36,6 @@ from annotators.records import HALLUCINATED, LABELS, SentenceAnnotation
 Bools = NDArray[np.bool_]
 Rate = Annotated[float, Field(gt=0, lt=1)]
 _AS_SAVED = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-VERSION = 2
 FILE = "operating.json"  # in an annotator's folder: the operating point that it comes with
 CLIP = 1e-6  # shares are kept this far from 0 and 1, where log-odds are infinite
 EXPECTED_RATE, FALSE_FLAGS, FALSE_PASSES = 0.15, 0.1, 0.1
@@ -90,6 +90,8 @@ class Calibration:
     """
 
     __pydantic_config__ = _AS_SAVED
+    kind: Literal["calibration"] = field(default="calibration", kw_only=True)
+    version: Literal[2] = field(default=2, kw_only=True)
     annotator: str
     slope: Annotated[float, Field(gt=0)]
     intercept: float
@@ -99,7 +101,7 @@ class Calibration:
     @property
     def fingerprint(self) -> str:
         """16 hex digits over all that changes verdicts and scores: annotator, sigmoid and operating point."""
-        parts = json.dumps([VERSION, self.annotator, self.slope, self.intercept, asdict(self.point)])
+        parts = json.dumps([self.version, self.annotator, self.slope, self.intercept, asdict(self.point)])
         return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
     def support(self, share: Floats) -> Floats:
@@ -149,25 +151,12 @@ class Calibration:
 
     def save(self, path: Path) -> None:
         """Write it as JSON."""
-        row = {"kind": "calibration", "version": VERSION, **asdict(self)}
-        path.write_text(json.dumps(row, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(asdict(self), indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> Calibration:
         """Read what ``save`` wrote; OSError without such a file, ValueError where it is not one of this version."""
-        try:
-            row = json.loads(Path(path).read_text(encoding="utf-8"))
-        except ValueError as error:  # not UTF-8, or not JSON
-            raise ValueError(f"{path}: expected JSON in UTF-8 ({error}); fit it again") from error
-        if not isinstance(row, dict) or (row.pop("kind", None), row.pop("version", None)) != ("calibration", VERSION):
-            raise ValueError(f"{path}: expected a file of `mitigate calibrate` of this version; fit it again")
-        try:
-            found = TypeAdapter(cls).validate_json(json.dumps(row))
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            told = f"expected {where} ({first['msg']}), got {first['input']!r:.60}"
-            raise ValueError(f"{path}: {told}; fit it again") from error
+        found = read_saved(path, cls, "fit it again with `mitigate calibrate`")
         if found.point.flag_at + found.point.support_at < 1 - 1e-9:
             raise ValueError(f"{path}: expected thresholds that are together at least 1; fit it again")
         return found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 Label = Literal["supported", "contradictory", "unverifiable", "no_fact"]
@@ -33,9 +33,7 @@ class Fragment:
     written: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        row: dict[str, Any] = {"text": self.text, "start": self.start, "end": self.end}
-        row |= {} if self.match == 1 else {"match": self.match}
-        return row | ({"written": self.written} if self.written else {})
+        return {name: value for name, value in asdict(self).items() if value != {"match": 1, "written": ""}.get(name)}
 
 
 @dataclass(frozen=True)
@@ -57,9 +55,6 @@ class Span:
 
     start: int
     end: int
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"start": self.start, "end": self.end}
 
 
 @dataclass(frozen=True)
@@ -103,7 +98,7 @@ class SentenceAnnotation:
             "fragments": [f.to_dict() for f in self.fragments], "correction": [c.to_dict() for c in self.correction],
         }  # fmt: skip
         if self.spans is not None:
-            row["spans"] = [s.to_dict() for s in self.spans]
+            row["spans"] = [asdict(s) for s in self.spans]
         row |= {k: list(v) for k in ("not_verbatim", "problems") if (v := getattr(self, k))}
         return row
 

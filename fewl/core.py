@@ -83,26 +83,19 @@ def discovered_expertise(agreement_QNN: Float, *, temperature: float = 0.1, roun
 
         R_i = mean over x of Σ_{j≠i} w_j z_ij(x) / Σ_{j≠i} w_j          w_i = exp(R_i / T) / Σ_k exp(R_k / T)
 
-    with z_ij(x) the similarity of h_i(x) and h_j(x), standardised over the pairs of one question. A step goes half of
-    the way, and less after each one that turned back, since two sides may take turns for ever otherwise. LLMs that
-    agree equally, two LLMs, and pairs all alike have equal r; a majority that errs alike is taken for reliable, which
-    nothing here can see.
+    with z_ij(x) the similarity of h_i(x) and h_j(x), standardised over the pairs of one question (``agreement_QNN``;
+    NaN where one did not answer and for i = j). A step goes half of the way, and less after each one that turned back,
+    since two sides may take turns for ever otherwise. A small T > 0 trusts few LLMs. LLMs that agree equally, two LLMs,
+    and pairs all alike have equal r; a majority that errs alike is taken for reliable, which nothing here can see.
 
-    Args:
-        agreement_QNN: s(h_i(x), h_j(x)) by question; NaN where one did not answer and for i = j.
-        temperature: T > 0; a small one trusts few LLMs.
-        rounds: At most so many.
-
-    Returns:
-        r_N = R_i / T, of which :func:`expertise_weights` makes λ; NaN where an LLM shares no question with another.
-        And whether it is the fixed point, to 1e-9.
-
-    Source of the idea: peer prediction (Miller et al. 2005), spectral aggregation (Parisi et al. 2014).
+    Returns r_N = R_i / T, of which :func:`expertise_weights` makes λ, NaN where an LLM shares no question with another;
+    and whether it is the fixed point, to 1e-9. Source of the idea: peer prediction (Miller et al. 2005), spectral
+    aggregation (Parisi et al. 2014).
     """
     q, n, _ = agreement_QNN.shape
-    centred_QNN = agreement_QNN - nan_mean(agreement_QNN.reshape(q, n * n))[:, None, None]
-    spread_Q = np.sqrt(nan_mean(centred_QNN.reshape(q, n * n) ** 2))
-    z_QNN = centred_QNN / np.maximum(spread_Q, 1e-9)[:, None, None]
+    pairs_QP = agreement_QNN.reshape(q, n * n)
+    centred_QP = pairs_QP - nan_mean(pairs_QP)[:, None]
+    z_QNN = (centred_QP / np.maximum(np.sqrt(nan_mean(centred_QP**2)), 1e-9)[:, None]).reshape(q, n, n)
     r_N = np.where(np.isnan(z_QNN).all(axis=(0, 2)), np.nan, 0.0)
     last_N, share = np.zeros(n), 0.5
     for _ in range(rounds):
@@ -142,13 +135,9 @@ def truthfulness(s_AN: Float, weights_AN: Float) -> Float:
 
 
 def aggregate(
-    s_AN: Float,
-    weights_AN: Float,
-    laziness_AN: Float | None,
-    *,
-    aggregation: Aggregation = "paper",
+    s_AN: Float, weights_AN: Float, laziness_AN: Float | None, *, aggregation: Aggregation = "paper",
     divergence: Divergence = "tv",
-) -> Float:
+) -> Float:  # fmt: skip
     """The FEWL score of each answer, higher is better; NaN where an answer has no usable reference.
 
     ``paper`` is Eq. 4, (1/N) Σ_i [g*(λ_i s_i) − f*(g*(L_i))]; ``eq6`` is Eq. 6 with Eq. 5 inside, Σ_i λ_i [g*(s_i) −
@@ -158,13 +147,10 @@ def aggregate(
     """
     g, penalty = VARIATIONAL[divergence]
     lambda_AN = renormalise(weights_AN, s_AN)
-    present_AN = ~np.isnan(lambda_AN)
-    count_A1 = present_AN.sum(axis=-1, keepdims=True)
-    uniform_AN = np.where(present_AN, 1.0 / np.maximum(count_A1, 1), np.nan)
     if aggregation == "eq6":
         share_AN, gain_AN = lambda_AN, g(s_AN)
     else:
-        share_AN, gain_AN = uniform_AN, g(lambda_AN * s_AN)
+        share_AN, gain_AN = renormalise(np.ones(s_AN.shape), lambda_AN), g(lambda_AN * s_AN)
     score_A = nan_sum(share_AN * gain_AN)
     if laziness_AN is None:
         return score_A

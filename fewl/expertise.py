@@ -32,14 +32,9 @@ NO = re.compile(
 
 
 def reference_answers(
-    engine: Engine,
-    questions: Sequence[str],
-    *,
-    samples: int = 1,
-    seed: int = 0,
-    tokens: int = TOKENS,
+    engine: Engine, questions: Sequence[str], *, samples: int = 1, seed: int = 0, tokens: int = TOKENS,
     on_result: OnResult | None = None,
-) -> list[list[str]]:
+) -> list[list[str]]:  # fmt: skip
     """Ask an LLM the questions, for answers of at most so many ``tokens``.
 
     One sample is the greedy answer; more are drawn at temperature 1, each by a request with its own seed (a server that
@@ -115,9 +110,7 @@ def generate_pairs(
 
 def _pairs_chat(question: str, n: int, known: Sequence[str]) -> list[dict[str, str]]:
     """The chat that asks for n pairs; ``known`` wrong answers are to be avoided."""
-    taken = "\n".join(
-        ["", "", "These false answers are taken, so do not repeat them:", *(f"- {text}" for text in known)]
-    )
+    taken = "\n".join(["\n\nThese false answers are taken, so do not repeat them:", *(f"- {text}" for text in known)])
     content = (
         f"Question: {question}\n\n"
         f"Invent {n} different answers to this question that are false but that somebody could believe. "

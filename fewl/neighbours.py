@@ -114,5 +114,10 @@ def _survivors(
 def _check(vectors_QD: NDArray[np.float32], k: int) -> None:
     if k < 1:
         raise ValueError(f"neighbours: expected a number of at least 1, got {k}")
-    if not np.isfinite(vectors_QD).all():
+    check_finite(vectors_QD)
+
+
+def check_finite(vectors: NDArray[np.float32]) -> None:
+    """ValueError where an embedding is not finite."""
+    if not np.isfinite(vectors).all():
         raise ValueError("vectors: expected finite numbers, got NaN or infinity; check the embedding model")

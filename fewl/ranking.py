@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +47,9 @@ class Ranking:
 
 
 def rank_models(
-    scored: Sequence[Mapping[str, Any]],
-    *,
-    truth: Mapping[str, float] | None = None,
-    truth_from_labels: bool = False,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Ranking:
+    scored: Sequence[Mapping[str, Any]], *, truth: Mapping[str, float] | None = None, truth_from_labels: bool = False,
+    resamples: int = RESAMPLES, seed: int = 0,
+) -> Ranking:  # fmt: skip
     """Rank the models of scored records, whose answers have ``model`` and ``score``.
 
     ``truth`` is a number per model, higher is better, to compare the ranking with; ``truth_from_labels`` takes the
@@ -78,11 +75,10 @@ def rank_models(
     models.sort(key=lambda row: -row.mean if row.mean is not None else np.inf)
     wins: dict[str, dict[str, float | None]] = {name: {} for name in names}
     common: dict[str, dict[str, int]] = {name: {} for name in names}
-    for a, b in ((a, b) for a in range(len(names)) for b in range(len(names)) if a != b):
-        gap_Q = scores_QM[:, a] - scores_QM[:, b]
-        gap_Q = gap_Q[~np.isnan(gap_Q)]
-        common[names[a]][names[b]] = len(gap_Q)
-        wins[names[a]][names[b]] = float(((gap_Q > 0) + 0.5 * (gap_Q == 0)).mean()) if len(gap_Q) else None
+    for (a, of_a_Q), (b, of_b_Q) in permutations(zip(names, scores_QM.T, strict=True), 2):
+        gap_Q = (of_a_Q - of_b_Q)[~np.isnan(of_a_Q - of_b_Q)]
+        common[a][b] = len(gap_Q)
+        wins[a][b] = float(((gap_Q > 0) + 0.5 * (gap_Q == 0)).mean()) if len(gap_Q) else None
     if truth_from_labels:
         shares_M = nan_mean(labels_QM.T)
         truth = {name: float(t) for name, t in zip(names, shares_M, strict=True) if not np.isnan(t)}

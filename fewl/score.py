@@ -125,18 +125,13 @@ def lay_out(records: Sequence[FewlRecord], names: Sequence[str]) -> Layout:
             row[: len(values)] = values
         return padded
 
-    widths = {name: max((len(r.references.get(name, ())) for r in records), default=0) for name in names}
-    slots = [name for name, width in widths.items() for _ in range(width)]
-    reference_QN = np.full((len(records), len(slots)), -1, dtype=np.int64)
-    for q, record in enumerate(records):
-        for name in dict.fromkeys(slots):
-            found, first = numbers(record.references.get(name, ())), slots.index(name)
-            reference_QN[q, first : first + len(found)] = found
-    question_number: dict[str, int] = {}
-    distinct_Q = np.array(
-        [question_number.setdefault(r.question, len(question_number)) for r in records], dtype=np.int64
-    )
-    pool_PN = np.full((len(question_number), len(slots)), -1, dtype=np.int64)
+    given = [ragged(record.references.get(name, ()) for record in records) for name in names]
+    slots = [name for name, given_QK in zip(names, given, strict=True) for _ in given_QK.T]
+    reference_QN = np.concatenate([np.empty((len(records), 0), dtype=np.int64), *given], axis=1)
+    questions = list(dict.fromkeys(record.question for record in records))
+    place = {question: p for p, question in enumerate(questions)}
+    distinct_Q = np.array([place[record.question] for record in records], dtype=np.int64)
+    pool_PN = np.full((len(questions), len(slots)), -1, dtype=np.int64)
     for q in reversed(range(len(records))):  # backwards, so that the first record of a question has the last word
         there_N = reference_QN[q] >= 0
         pool_PN[distinct_Q[q], there_N] = reference_QN[q, there_N]
@@ -146,31 +141,19 @@ def lay_out(records: Sequence[FewlRecord], names: Sequence[str]) -> Layout:
     pairs = ragged(r.co for r in records), ragged(r.iw for r in records)
     true, false = ([[a.text for a in r.answers if a.label is label] for r in records] for label in (True, False))
     ideal = ragged(true), ragged(false)
+    question_A = np.array([q for q, _ in answers], dtype=np.int64)
     own = [[answer.model == name for name in slots] for _, answer in answers]
+    own_AN = np.array(own, dtype=bool).reshape(len(answers), len(slots))
     return Layout(
-        texts=list(number),
-        slots=slots,
-        questions=list(question_number),
-        distinct_Q=distinct_Q,
-        asked_Q=asked_Q,
-        answer_A=answer_A,
-        question_A=np.array([q for q, _ in answers], dtype=np.int64),
-        own_AN=np.array(own, dtype=bool).reshape(len(answers), len(slots)),
-        reference_QN=reference_QN,
-        pool_PN=pool_PN,
-        pairs=pairs,
-        ideal=ideal,
-    )
+        list(number), slots, questions, distinct_Q, asked_Q, answer_A, question_A, own_AN, reference_QN, pool_PN, pairs,
+        ideal,
+    )  # fmt: skip
 
 
 def score_records(
-    records: Sequence[Mapping[str, Any]],
-    *,
-    similarity: Similarity,
-    encode: Encode | None = None,
-    options: FewlOptions | None = None,
-    prompted: Sequence[Mapping[str, float]] | None = None,
-) -> tuple[list[dict[str, Any]], FewlReport]:
+    records: Sequence[Mapping[str, Any]], *, similarity: Similarity, encode: Encode | None = None,
+    options: FewlOptions | None = None, prompted: Sequence[Mapping[str, float]] | None = None,
+) -> tuple[list[dict[str, Any]], FewlReport]:  # fmt: skip
     """Score every answer of every record (``fewl/records.py``).
 
     ``encode`` embeds the questions, to find neighbours; it may be None without penalty. ``prompted``, for
@@ -289,12 +272,9 @@ def _laziness(of_pairs: OfPairs, layout: Layout, neighbours_PK: Ints) -> Float:
 
 
 def _weights(
-    of_pairs: OfPairs,
-    layout: Layout,
-    options: FewlOptions,
-    prompted: Sequence[Mapping[str, float]] | None,
+    of_pairs: OfPairs, layout: Layout, options: FewlOptions, prompted: Sequence[Mapping[str, float]] | None,
     report: FewlReport,
-) -> Float:
+) -> Float:  # fmt: skip
     """λ_QN by the chosen expertise."""
     there_QN = layout.reference_QN >= 0
     if options.expertise == "uniform":

@@ -11,13 +11,14 @@ import math
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, lru_cache
+from functools import cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from annotators.text import words as rouge
-from fewl.neighbours import pair_cosine
+from fewl.neighbours import check_finite, pair_cosine
 
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 """Texts to vectors of length 1, (n, D) float32; ``engines.embedding.Embedder.encode`` is one."""
@@ -39,8 +40,7 @@ def cosine(encode: Encode) -> Similarity:
 
     def prepare(texts: Sequence[str]) -> OfPairs:
         vectors = encode(texts) if texts else np.empty((0, 1), dtype=np.float32)
-        if not np.isfinite(vectors).all():
-            raise ValueError("vectors: expected finite numbers, got NaN or infinity; check the embedding model")
+        check_finite(vectors)
         return lambda pairs_P3: pair_cosine(vectors, pairs_P3[:, 0], pairs_P3[:, 1], exact=False)
 
     return prepare
@@ -182,12 +182,13 @@ def char_tfidf(dimension: int = 4096) -> Encode:
     """
 
     def encode(texts: Sequence[str]) -> NDArray[np.float32]:
-        grams = [Counter(_grams(text)) for text in texts]
+        letters = ["".join(ch.lower() for ch in text if ch.isalnum()) for text in texts]
+        grams = [Counter([*some, *map("".join, pairwise(some))]) for some in letters]
         seen = Counter(gram for counts in grams for gram in counts)
         vectors = np.zeros((len(texts), dimension), dtype=np.float32)
         for row, counts in zip(vectors, grams, strict=True):
             for gram, n in counts.items():
-                code = _hash(gram)  # the lowest bit is the sign, the others are the place
+                code = zlib.crc32(gram.encode("utf-8", "surrogatepass"))  # lowest bit: sign, others: place
                 weight = (1 + np.log(n)) * (np.log((1 + len(texts)) / (1 + seen[gram])) + 1)
                 row[(code >> 1) % dimension] += (1 - 2 * (code & 1)) * weight
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -195,13 +196,3 @@ def char_tfidf(dimension: int = 4096) -> Encode:
         return np.asarray(vectors / norms, dtype=np.float32)
 
     return encode
-
-
-def _grams(text: str) -> list[str]:
-    joined = "".join(ch.lower() for ch in text if ch.isalnum())
-    return [*joined, *(joined[i : i + 2] for i in range(len(joined) - 1))]
-
-
-@lru_cache(maxsize=1 << 20)
-def _hash(gram: str) -> int:
-    return zlib.crc32(gram.encode("utf-8", "surrogatepass"))

@@ -12,20 +12,20 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, Field, PositiveInt
 
-from annotators.base import Annotator, Sentence
+from annotators.base import Annotator, Sentence, read_saved
+from annotators.operating import logit
 from annotators.records import LABELS, Fragment, SentenceAnnotation, Span, Status
 from annotators.retrieval import Window, index_references, second_pass, select
 from annotators.text.language import MIN_WORDS, OTHERS, language_of, stated
 from annotators.text.normalise import clean, clean_text, original_span
 from annotators.text.words import holding, words_of
-from annotators.verifier.causal import folder_of, read_saved
+from annotators.verifier.causal import folder_of
 from engines.packaged import NotHereError
 
 if TYPE_CHECKING:
@@ -127,12 +127,11 @@ class DiscriminativeAnnotator(Annotator):
         cls, name: str = "embedded", *, device: str | None = None,
         dtype: Literal["auto", "float32", "bfloat16"] = "auto",
     ) -> DiscriminativeAnnotator:  # fmt: skip
-        """Load "embedded", "embedded-fast" or "embedded-zh", or a folder or hub id written by ``save_pretrained``.
+        """Load one of SHIPPED, or a folder or hub id written by ``save_pretrained``.
 
         "embedded" changes a packaged language model; where that is not here and can't be fetched, a warning says so
-        and "embedded-fast" is returned. ``device`` None takes cuda where there is one; ``dtype`` "auto" is bfloat16
-        where the hardware has it. OSError where there is no annotator; ValueError where it was made by another version,
-        a file is damaged, or the operating point beside it is of other weights.
+        and "embedded-fast" is returned. OSError where there is no annotator; ValueError where it was made by another
+        version, a file is damaged, or the operating point beside it is of other weights.
         """
         from safetensors import SafetensorError
         from safetensors.torch import load_file
@@ -153,11 +152,8 @@ class DiscriminativeAnnotator(Annotator):
             return cls.from_pretrained("embedded-fast", device=device, dtype=dtype)
         except WeightsError as error:
             raise _damaged(folder, error) from error
-        made = cls(
-            verifier, name=name, languages=saved.languages, evidence_tokens=saved.evidence_tokens,
-            narrow_tokens=saved.narrow_tokens,
-        )  # fmt: skip
-        return made.calibrated_by(folder, strictly=True)
+        own = saved.model_dump(include={"languages", "evidence_tokens", "narrow_tokens"})
+        return cls(verifier, name=name, **own).calibrated_by(folder, strictly=True)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write annotator.json, and the weights that training changed, into a folder, which is made."""
@@ -175,52 +171,47 @@ class DiscriminativeAnnotator(Annotator):
         out = [self._without_weights(sentence) for sentence in sentences]
         todo = [i for i, found in enumerate(out) if found is None]
         todo.sort(key=lambda i: sentences[i].reference)  # each reference is indexed once
-        for first, last in pairwise([*range(0, len(todo), CHUNK), len(todo)]):
-            chunk = [sentences[i] for i in todo[first:last]]
-            for i, sentence, verdict in zip(todo[first:last], chunk, self.verdicts(chunk), strict=True):
-                out[i] = _annotation(sentence, verdict)
+        for at in range(0, len(todo), CHUNK):
+            chunk = todo[at : at + CHUNK]
+            for i, verdict in zip(chunk, self.verdicts([sentences[i] for i in chunk]), strict=True):
+                out[i] = _annotation(sentences[i], verdict)
         return [found for found in out if found is not None]
 
     def verdicts(self, sentences: Sequence[Sentence]) -> list[Verdict]:
         """What the verifier says of each sentence beside its best window, in order."""
         texts = [clean_text(sentence.text) for sentence in sentences]
-        indexes = index_references(
-            [sentence.reference for sentence in sentences], self.verifier.tokenize, None, self.evidence_tokens, RELEVANT
-        )
-        found = self._read(sentences, texts, select(list(zip(indexes, texts, strict=True))))
+        references = [sentence.reference for sentence in sentences]
+        indexes = index_references(references, self.verifier.tokenize, None, self.evidence_tokens, RELEVANT)
+        windows = select(list(zip(indexes, texts, strict=True)))
+        found = self._read(sentences, list(enumerate(windows)))
         again = [
             i for i, verdict in enumerate(found)
             if LABELS[int(verdict.probabilities.argmax())] == "unverifiable" and not verdict.window.whole
         ]  # fmt: skip
         wider = second_pass([(indexes[i], texts[i]) for i in again], self.further)
         further = [(i, window) for i, group in zip(again, wider, strict=True) for window in group]
-        numbers = [i for i, _ in further]
-        others = self._read([sentences[i] for i in numbers], [texts[i] for i in numbers], [w for _, w in further])
-        for i, other in zip(numbers, others, strict=True):
+        for (i, _), other in zip(further, self._read(sentences, further), strict=True):
             if other.support > found[i].support:
                 found[i] = other
         if self.narrow_tokens is None:
             return found
-        indexes = index_references(
-            [sentence.reference for sentence in sentences], self.verifier.tokenize, None, self.narrow_tokens, RELEVANT
-        )
+        indexes = index_references(references, self.verifier.tokenize, None, self.narrow_tokens, RELEVANT)
         longer = [i for i, index in enumerate(indexes) if not index.fits]
-        narrow = select([(indexes[i], texts[i]) for i in longer])
-        others = self._read([sentences[i] for i in longer], [texts[i] for i in longer], narrow)
-        for i, other in zip(longer, others, strict=True):
+        narrow = list(zip(longer, select([(indexes[i], texts[i]) for i in longer]), strict=True))
+        for (i, _), other in zip(narrow, self._read(sentences, narrow), strict=True):
             if other.support > found[i].support:  # evidence is still shown from the wide window, in whole sentences
                 found[i] = replace(other, window=found[i].window)
         return found
 
-    def _read(self, sentences: Sequence[Sentence], texts: Sequence[str], windows: Sequence[Window]) -> list[Verdict]:
+    def _read(self, sentences: Sequence[Sentence], windows: Sequence[tuple[int, Window]]) -> list[Verdict]:
+        """A verdict of the sentence with each number beside its window."""
         from annotators.verifier.model import probabilities
 
-        read = [
-            (clean_text(s.question), text, tuple(clean_text(p.text) for p in window.passages))
-            for s, text, window in zip(sentences, texts, windows, strict=True)
-        ]
-        logits, tokens = self.verifier(read)
-        return [Verdict(*found) for found in zip(windows, probabilities(logits), tokens, strict=True)]
+        logits, tokens = self.verifier([
+            (clean_text(sentences[i].question), clean_text(sentences[i].text), [clean_text(p.text) for p in w.passages])
+            for i, w in windows
+        ])  # fmt: skip
+        return [Verdict(w, *said) for (_, w), *said in zip(windows, probabilities(logits), tokens, strict=True)]
 
     def _without_weights(self, sentence: Sentence) -> SentenceAnnotation | None:
         """The judgement of a sentence that no model need or can read; None for all others."""
@@ -244,13 +235,12 @@ def fingerprint_of(settings: Mapping[str, Any], base: str, weights: str) -> str:
     """
     _, layers, lora, languages, evidence_tokens, narrow_tokens = (settings[key] for key in SETTINGS)
     narrow = "" if narrow_tokens is None else f" {narrow_tokens} {RELEVANT}"
-    digest = hashlib.sha256(
+    parts = (
         f"{VERSION} {base} {layers} {lora} {None if languages is None else tuple(languages)} {evidence_tokens} "
         f"{FURTHER_TOKENS // evidence_tokens} near {RELEVANT}{narrow} {MARKED} {LACKING} {MAX_FRAGMENTS} {FIRST_GAIN} "
-        f"{NEXT_GAIN} {MAX_WORDS}".encode()
+        f"{NEXT_GAIN} {MAX_WORDS}{weights}"
     )
-    digest.update(weights.encode())
-    return digest.hexdigest()[:16]
+    return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
 
 def unjudgeable(
@@ -300,15 +290,11 @@ def unsupported_spans(
     words = cells(sentence)
     if not len(words.starts):
         return []
-    worst = np.zeros(len(words.starts))
+    worst = np.zeros(len(words.starts) + 1)  # the last is of tokens in no word
     places = holding(words.starts, words.ends, np.array([b - 1 for _, b, _ in tokens]))
-    for place, (_, _, p) in zip(places.tolist(), tokens, strict=True):
-        if place >= 0:
-            worst[place] = max(worst[place], p)
+    np.maximum.at(worst, places, [p for *_, p in tokens])
     known = frozenset[str]().union(*(keys_of(clean_text(passage)) for passage in passages))
-    lacking = words.states(known) > words.kinds
-    worst = worst.clip(1e-6, 1 - 1e-6)
-    doubt = np.log(worst / (1 - worst)) + LACKING * lacking
+    doubt = logit(worst[:-1]) + LACKING * (words.states(known) > words.kinds)
     runs: list[tuple[int, int]] = []
     for i in np.flatnonzero(doubt >= min(MARKED, doubt.max())).tolist():
         start = int(words.starts[i])

@@ -5,9 +5,8 @@ annotator.annotate(question=…, reference=…, answer=…)
 
 Source: ANAH (ACL 2024), §3.2: a pre-trained LM, its last layer replaced by a linear one of four classes. A sentence is
 read at its last token, so a verdict depends on nothing after it. It gives labels and scores, no fragments and no
-corrections. In training, labels stand at these
-tokens, and rows of two-way sources ("unsupported") are a fifth class, P(contradictory) + P(unverifiable); the loop is
-in ``mitigate/recipes/discriminative_annotator.py``.
+corrections. In training, labels stand at these tokens, and rows of two-way sources ("unsupported") are a fifth class,
+P(contradictory) + P(unverifiable); the loop is in ``mitigate/recipes/discriminative_annotator.py``.
 
 A row is ``[bos] Question: … [eos] Reference: … [eos] Answer: …``. Fields are parted by the end token's id, which no
 text can spell: control tokens inside a text are encoded as plain text. What is longer than the model reads is windowed:
@@ -19,16 +18,15 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, PositiveInt, ValidationError
+from pydantic import BaseModel, PositiveInt
 
-from annotators.base import Annotator, Sentence
+from annotators.base import Annotator, Sentence, read_saved
 from annotators.evaluation.metrics import four_way
 from annotators.records import LABELS, Label, SentenceAnnotation, Status
 from annotators.retrieval import index_references, select
@@ -40,7 +38,6 @@ from engines.embedding import batches, placed, tokenize
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
-
 
 MAX_TOKENS = 16_384  # tokens of a row: the paper's 16k
 BATCH_TOKENS = {"cpu": 4_096, "cuda": 65_536}  # padded tokens of a batch
@@ -70,11 +67,10 @@ class CausalAnnotator(Annotator):
     def from_pretrained(
         cls, name: str, *, device: str | None = None, dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     ) -> CausalAnnotator:
-        """Load a classifier: a folder written by ``save_pretrained`` or a trainer, or a hub id.
+        """Load a folder written by ``save_pretrained`` or a trainer, or a hub id.
 
-        ``device`` None takes cuda where there is one; ``dtype`` "auto" is bfloat16 where the hardware has it. OSError
-        where there is no such checkpoint; ValueError where its classes are not the four labels, or it has no trained
-        head or no fast tokenizer.
+        OSError where there is no such checkpoint; ValueError where its classes are not the four labels, or it has no
+        trained head or no fast tokenizer.
         """
         import torch
 
@@ -83,18 +79,16 @@ class CausalAnnotator(Annotator):
         folder = folder_of(name, wanted, _is_classifier)
         settings = folder / "annotator.json"
         saved = read_saved(settings, Saved) if settings.is_file() else Saved()  # a checkpoint of another maker
-        model: Any = load_classifier(str(folder), dtype=getattr(torch, numbers))
+        model: Any = load_classifier(folder, dtype=getattr(torch, numbers))
         made = cls(model.to(where), load_tokenizer(str(folder)), name=name, **saved.model_dump())
         return made.calibrated_by(folder)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write model, tokenizer and annotator.json into a folder, which is made; weights as safetensors."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
-        write_settings(folder, self.languages, self.max_tokens)
-        self.save_calibration(folder)
+        write_settings(Path(folder), self.languages, self.max_tokens)
+        self.save_calibration(Path(folder))
 
     def _fingerprint(self) -> str:
         """sha256 over weights, tokenizer, row form and settings, 16 hex digits."""
@@ -162,20 +156,12 @@ class CausalAnnotator(Annotator):
 
 
 def recognises(name: str) -> bool:
-    """Whether a name stands for a classifier of this module: a folder, or a hub id whose config.json says so."""
-    folder = Path(name).expanduser()
-    if folder.exists():
-        return _is_classifier(folder)
-    if not HUB_ID.fullmatch(name):  # a mistyped name is not looked for on the hub
-        return False
-    from huggingface_hub import snapshot_download
-
+    """Whether a name stands for a classifier of this module: a folder, or a hub id, which is fetched."""
     try:
-        return _is_classifier(
-            Path(snapshot_download(name, allow_patterns=["annotator.json", "config.json", "adapter_config.json"]))
-        )
-    except Exception:  # no such repository, no connection, no valid id: loading it will tell
+        folder_of(name, "a classifier", _is_classifier)
+    except OSError:  # none, or not there: loading it will tell
         return False
+    return True
 
 
 def _is_classifier(folder: Path) -> bool:
@@ -226,20 +212,6 @@ class Saved(BaseModel, strict=True):
 
     languages: list[str] | None = None
     max_tokens: PositiveInt = MAX_TOKENS
-
-
-Settings = TypeVar("Settings", bound=BaseModel)
-
-
-def read_saved(path: Path, kind: type[Settings]) -> Settings:
-    """The settings in annotator.json; ValueError names the first field that is missing or wrong."""
-    try:
-        return kind.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = first["loc"][0] if first["loc"] else "an annotator"
-        got = "none" if first["type"] == "missing" else f"{first['input']!r:.60}"
-        raise ValueError(f"{path}: expected {field} ({first['msg']}), got {got}; copy or train it again") from error
 
 
 # --- rows: question, reference and answer as token ids, and where sentences end -----------------------------
@@ -317,14 +289,13 @@ def last_tokens(offsets_T2: np.ndarray, spans: Iterable[tuple[int, int]]) -> lis
 
 def encode(tokenizer: PreTrainedTokenizerBase, readings: Sequence[Reading], max_tokens: int) -> list[Rows]:
     """Turn readings into rows of at most ``max_tokens`` ids; the tokenizer is a fast one."""
-    questions = tokenize(tokenizer, [HEADINGS["question"] + reading.question for reading in readings])
-    references = tokenize(tokenizer, [HEADINGS["reference"] + reading.reference for reading in readings])
-    answers = tokenize(tokenizer, [HEADINGS["answer"] + reading.answer for reading in readings])
+    fields = (
+        tokenize(tokenizer, [heading + getattr(reading, name) for reading in readings])
+        for name, heading in HEADINGS.items()
+    )
     return [
         _rows(tokenizer, reading, question_T, reference_T, answer, max_tokens)
-        for reading, (question_T, _), (reference_T, _), answer in zip(
-            readings, questions, references, answers, strict=True
-        )
+        for reading, (question_T, _), (reference_T, _), answer in zip(readings, *fields, strict=True)
     ]
 
 
@@ -394,8 +365,7 @@ def _window(tokenizer: PreTrainedTokenizerBase, reference: str, query: str, budg
     )
     (window,) = select([(index, query)])
     text = HEADINGS["reference"] + window.text
-    ids: list[int] = tokenize(tokenizer, [text])[0][0][:budget].tolist()  # line breaks between passages are tokens too
-    return ids
+    return tokenize(tokenizer, [text])[0][0][:budget].tolist()  # line breaks between passages are tokens too
 
 
 def control_ids(tokenizer: PreTrainedTokenizerBase) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -420,21 +390,16 @@ def collate(
     tokens, so that a model with learned positions reads both sides alike.
     """
     import torch
-    from torch.nn.functional import pad as pad_to
-    from torch.nn.utils.rnn import pad_sequence
 
-    side = tokenizer.padding_side
+    left, width = tokenizer.padding_side == "left", max(width, *map(len, rows))
 
     def padded(rows: Iterable[Sequence[int]], value: int) -> Tensor:
-        batch = pad_sequence(
-            [torch.tensor(row) for row in rows], batch_first=True, padding_value=value, padding_side=side
-        )
-        more = max(0, width - batch.shape[1])
-        return pad_to(batch, (more, 0) if side == "left" else (0, more), value=value)
+        fills = ((row, [value] * (width - len(row))) for row in rows)
+        return torch.tensor([[*fill, *row] if left else [*row, *fill] for row, fill in fills])
 
     mask_BT = padded([[1] * len(row) for row in rows], 0)
     batch = {"input_ids": padded(rows, tokenizer.pad_token_id or 0), "attention_mask": mask_BT}
-    if side == "left":
+    if left:
         batch["position_ids"] = (mask_BT.cumsum(1) - 1).clamp(min=0)
     if labels is not None:
         classes = [[own.get(t, IGNORED) for t in range(len(row))] for row, own in zip(rows, labels, strict=True)]
@@ -483,8 +448,7 @@ def token_classifier(config: PreTrainedConfig) -> Any:
 
 
 def new_head(checkpoint: str, *, dtype: Any = None, seed: int = 0) -> PreTrainedModel:
-    """A language model or token classifier with a head of four classes to be trained; a head that fits the labels is
-    kept.
+    """A language model or token classifier with a head of four classes to be trained; one that fits the labels is kept.
 
     ``dtype`` None takes float32; ``seed`` draws a new head's weights. OSError where there is no such checkpoint,
     ValueError where its architecture can't carry the head.
@@ -505,18 +469,17 @@ def new_head(checkpoint: str, *, dtype: Any = None, seed: int = 0) -> PreTrained
     return model
 
 
-def load_classifier(folder: str, *, dtype: Any) -> PreTrainedModel:
+def load_classifier(folder: Path, *, dtype: Any) -> PreTrainedModel:
     """A trained classifier, LoRA merged; ValueError without a trained head that can be read at every token."""
     from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, AutoConfig
 
-    if (Path(folder) / "adapter_config.json").is_file():
+    if (folder / "adapter_config.json").is_file():
         from peft import PeftConfig, PeftModel
 
         base = PeftConfig.from_pretrained(folder).base_model_name_or_path
         if not base:
             raise ValueError(f"{folder}: expected base_model_name_or_path in adapter_config.json, got none; add it")
-        merged: PreTrainedModel = PeftModel.from_pretrained(new_head(base, dtype=dtype), folder).merge_and_unload()
-        return merged.eval()
+        return PeftModel.from_pretrained(new_head(base, dtype=dtype), folder).merge_and_unload().eval()
     config = AutoConfig.from_pretrained(folder)
     sequence = any(name.endswith("ForSequenceClassification") for name in config.architectures or ())
     kind: Any = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)] if sequence else token_classifier(config)
@@ -526,26 +489,21 @@ def load_classifier(folder: str, *, dtype: Any) -> PreTrainedModel:
             f"{folder}: {kind.__name__} reads a text at one place; expected a decoder or a token classifier (an NLI "
             "model is named nli:…)"
         )
-    if loading["missing_keys"] or loading["mismatched_keys"]:
-        missing = ", ".join(sorted(map(str, loading["missing_keys"] or loading["mismatched_keys"]))[:3])
+    if missing := loading["missing_keys"] or loading["mismatched_keys"]:
         raise ValueError(
-            f"{folder}: expected a trained head of {len(LABELS)} classes, but these weights are missing: {missing}; "
-            "train one with `mitigate train annotators/discriminative-lora`"
+            f"{folder}: expected a trained head of {len(LABELS)} classes, but these weights are missing: "
+            f"{', '.join(sorted(map(str, missing))[:3])}; train it with `mitigate train annotators/discriminative-lora`"
         )
-    classifier: PreTrainedModel = model.eval()
-    return classifier
+    return model.eval()
 
 
 def token_logits(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> Tensor:
     """(B, T, 4) logits at every token, also of a sequence classifier, whose own forward reads one."""
     if type(model).__name__.endswith("ForSequenceClassification"):
-        hidden_BTD = model.base_model(**batch, use_cache=False).last_hidden_state
-        head: Any = model.score
-        logits_BTC: Tensor = head(hidden_BTD)
-        return logits_BTC
+        score: Any = model.score
+        return score(model.base_model(**batch, use_cache=False).last_hidden_state)
     options = {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
-    found: Tensor = model(**batch, **options).logits
-    return found
+    return model(**batch, **options).logits
 
 
 def load_tokenizer(folder: str) -> PreTrainedTokenizerBase:
@@ -603,10 +561,9 @@ def class_weights(targets: Iterable[int], balance: Literal["none", "sqrt", "full
     ``balance`` "none" is p = 0, "sqrt" p = ½, "full" p = 1: every class weighs the same in total.
     """
     power = {"none": 0.0, "sqrt": 0.5, "full": 1.0}[balance]
-    count = Counter(targets)
-    raw = np.array([count[c] ** -power if count[c] else 0.0 for c in range(UNSUPPORTED + 1)])
-    total = sum(raw[c] * n for c, n in count.items())
-    return raw * sum(count.values()) / total if total else raw
+    count_C = np.bincount(list(targets), minlength=UNSUPPORTED + 1)
+    raw_C = np.where(count_C > 0, np.maximum(count_C, 1) ** -power, 0.0)
+    return raw_C * count_C.sum() / max(raw_C @ count_C, 1e-9)
 
 
 def head_loss(
@@ -628,8 +585,7 @@ def head_loss(
     loss_N = -log_p_N * weights_C.to(log_p_N.device)[target_N]
     if focal > 0:
         loss_N = loss_N * (1 - log_p_N.exp()).clamp(min=0) ** focal
-    n: Any = n_items if n_items is not None else max(1, int(kept.sum()))
-    return loss_N.sum() / n
+    return loss_N.sum() / (max(1, len(target_N)) if n_items is None else n_items)
 
 
 def figures(predicted: np.ndarray, labels: np.ndarray) -> dict[str, float]:

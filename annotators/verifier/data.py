@@ -63,12 +63,15 @@ class Example:
 _EXAMPLE = TypeAdapter(Example)
 
 
+def json_lines(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file of JSON Lines."""
+    return [json.loads(line) for line in path.read_bytes().splitlines()]  # of bytes: no other signs end a line
+
+
 def read_rows(data: Path) -> list[dict[str, Any]]:
     """All labelled sentences below ``data`` with their fold; folds are computed over every file at once."""
-    rows = []
-    for path in sorted(p for folder in ("sentences", "binary", "spans") for p in (data / folder).glob("*.jsonl")):
-        with path.open(encoding="utf-8") as lines:
-            rows += [json.loads(line) | {"folder": path.parent.name} for line in lines]
+    paths = sorted(p for folder in ("sentences", "binary", "spans") for p in (data / folder).glob("*.jsonl"))
+    rows = [row | {"folder": path.parent.name} for path in paths for row in json_lines(path)]
     for row, fold in zip(rows, assign_folds(rows), strict=True):
         row["fold"] = fold
     return [row for row in rows if row["folder"] != "spans"]
@@ -83,7 +86,7 @@ def write_examples(examples: Sequence[Example], path: Path) -> None:
 
 def read_examples(path: Path) -> list[Example]:
     """Read what ``write_examples`` wrote."""
-    return [_EXAMPLE.validate_python(json.loads(line)) for line in path.read_bytes().splitlines()]
+    return [_EXAMPLE.validate_python(row) for row in json_lines(path)]
 
 
 # --- stage 0: pairs of evidence and claim --------------------------------------------------------------------------
@@ -104,11 +107,10 @@ def read_pairs(data: Path, sources: Iterable[str], held_out: Sequence[Row]) -> l
     known = {plain(s) for row in held_out for s in sentences_of(row["reference"] or "") if s.count(" ") > 4}
     pairs = []
     for source in sources:
-        with (data / "pairs" / f"{source}.jsonl").open(encoding="utf-8") as lines:
-            for row in map(json.loads, lines):
-                own = {plain(s) for s in sentences_of(row["evidence"])}
-                if plain(row["claim"]) not in claims and not own & known:
-                    pairs.append(row)
+        for row in json_lines(data / "pairs" / f"{source}.jsonl"):
+            own = {plain(s) for s in sentences_of(row["evidence"])}
+            if plain(row["claim"]) not in claims and not own & known:
+                pairs.append(row)
     return pairs
 
 
@@ -117,14 +119,11 @@ def pair_examples(pairs: Sequence[Row], seed: int) -> list[Example]:
     random = Random(f"pairs {seed}")
     of_claim = Counter(plain(row["claim"]) for row in pairs)
     cases: dict[str, list[Row]] = defaultdict(list)
-    for row in pairs:
-        claim = plain(row["claim"])
-        cases[f"claim {claim}" if of_claim[claim] > 1 else f"evidence {row['group']} {plain(row['evidence'])}"].append(
-            row
-        )
     pages: dict[tuple[str, str], list[str]] = defaultdict(list)
     others: dict[str, list[str]] = defaultdict(list)
     for row in pairs:
+        claim, beside = plain(row["claim"]), f"evidence {row['group']} {plain(row['evidence'])}"
+        cases[f"claim {claim}" if of_claim[claim] > 1 else beside].append(row)
         pages[row["source"], row["group"]].append(row["evidence"])
         others[row["source"]].append(row["evidence"])
     names = sorted(cases)
@@ -144,9 +143,8 @@ def pair_examples(pairs: Sequence[Row], seed: int) -> list[Example]:
                 made = replace(made, passages=buried(gold, claim, pool, random))
             out.append(made)
             if len(page) > 2 and random.random() < FOREIGN:
-                around = [text for text in buried(gold, claim, page, random) if text != gold]
-                if around:
-                    out.append(replace(made, passages=tuple(around), target=UNVERIFIABLE))
+                around = tuple(text for text in buried(gold, claim, page, random) if text != gold)
+                out += [replace(made, passages=around, target=UNVERIFIABLE)] if around else []
     return out
 
 
@@ -164,8 +162,8 @@ def buried(gold: str, claim: str, pool: Sequence[str], random: Random) -> tuple[
         if room < 0:
             break
         around.append(text)
-    place = random.randint(0, len(around))
-    return (*around[:place], gold, *around[place:])
+    around.insert(random.randint(0, len(around)), gold)
+    return tuple(around)
 
 
 # --- texts written for this toolkit, and sentences about them ------------------------------------------------------
@@ -182,14 +180,13 @@ def text_examples(number: int, tokenize: Tokenize, budget: int, seed: int) -> li
     of ``watched_text``. The sentences beside one window are a case.
     """
     random = Random(f"texts {seed}")
-    texts = [text for text in map(json.loads, TEXTS.read_bytes().splitlines()[:number]) if not watched_text(text)]
+    texts = [text for text in json_lines(TEXTS)[:number] if not watched_text(text)]
     items: list[tuple[str, str]] = []
     made: list[Example] = []
     for text in random.sample(texts, len(texts)):
         others = [other["passage"] for other in random.sample(texts, min(3, len(texts))) if other is not text][:2]
-        place = random.randint(0, 2)
-        among = " ".join([*others[:place], text["passage"], *others[place:]])
-        reference = random.choice((text["passage"], among))
+        others.insert(random.randint(0, 2), text["passage"])
+        reference = random.choice((text["passage"], " ".join(others)))
         for said, target, spans, sought in told(text):
             items.append((reference, sought))
             made.append(Example(clean_text(text["question"]), said, (), target, spans, "texts", 1.0, text["topic"]))
@@ -267,10 +264,8 @@ def changed(before: str, after: str) -> tuple[Span, ...]:
     first, second = words_of(before), words_of(after)
     spans: list[Span] = []
     for tag, _, _, c, d in SequenceMatcher(None, first.lower, second.lower, autojunk=False).get_opcodes():
-        if tag == "equal":
-            continue
         if c == d:
             c, d = max(0, c - 1), min(len(second), d + 1)
-        if c < d:
+        if tag != "equal" and c < d:
             spans.append((second.starts[c], second.ends[d - 1]))
     return tuple(spans)

@@ -260,7 +260,7 @@ class Verifier:
         self.network = Network(model, causal)
         if weights is not None:
             self._stored = weights
-            self._take(weights, targets)
+            self.take(weights, targets)
             self.network.to(getattr(torch, self.dtype))
         self.network.eval().to(self.device)
         self.limit = min(int(getattr(config, "max_position_embeddings", MAX_TOKENS)), MAX_TOKENS)
@@ -294,7 +294,7 @@ class Verifier:
             return self._stored
         return {n: p.detach().cpu().half() for n, p in self.network.named_parameters() if p.requires_grad}
 
-    def _take(self, tensors: dict[str, torch.Tensor], targets: Sequence[str]) -> None:
+    def take(self, tensors: dict[str, torch.Tensor], targets: Sequence[str] = ()) -> None:
         """Put in what training changed. The matrices of ``targets`` get W + (α / r) B A (LoRA, Hu et al. 2022, section
         4.1), here rather than by peft, whose import takes longer than to load the model."""
         wanted = {name: p.shape for name, p in self.network.named_parameters() if p.requires_grad}

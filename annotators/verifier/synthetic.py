@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, pairwise
 from random import Random
@@ -79,10 +79,8 @@ _BOUND = re.compile(r"\b(?:than|over|under|above|below|least|most|before|after|s
 
 def _number(sentence: str, reference: str, random: Random) -> str | None:
     """Another number, year or month: half of the time one that the reference says of something else, else a new one."""
-    found = [
-        unit for unit in units(sentence)
-        if unit.kind in {"number", "year", "month"} and not _BOUND.search(sentence, 0, unit.start)
-    ]  # fmt: skip
+    kinds = ("number", "year", "month")
+    found = [unit for unit in units(sentence) if unit.kind in kinds and not _BOUND.search(sentence, 0, unit.start)]
     if not found:
         return None
     unit = random.choice(found)
@@ -161,9 +159,8 @@ def _unit(sentence: str, reference: str, random: Random) -> str | None:
     if not places:
         return None
     i = random.choice(places)
-    return _put(
-        sentence, words.starts[i], words.ends[i], random.choice([unit for unit in UNITS if unit != words.lower[i]])
-    )
+    other = random.choice([unit for unit in UNITS if unit != words.lower[i]])
+    return _put(sentence, words.starts[i], words.ends[i], other)
 
 
 TURNS = [tuple(pair.split("|")) for pair in _LISTS["turns"].split("; ")]
@@ -180,8 +177,7 @@ def _phrase(sentence: str, reference: str, random: Random) -> str | None:
         return _put(sentence, *day.span(), random.choice([other for other in WEEKDAYS if other != day[0]]))
     if (limit := _LIMIT.search(sentence)) and random.random() < 0.5:
         return _put(sentence, *limit.span(), "")
-    found = list(_ANY_TURN.finditer(sentence))
-    if not found:
+    if not (found := list(_ANY_TURN.finditer(sentence))):
         return None
     place = random.choice(found)
     return _put(sentence, *place.span(), _TURN[place[0]])
@@ -190,8 +186,7 @@ def _phrase(sentence: str, reference: str, random: Random) -> str | None:
 # --- rewordings that keep a sentence true --------------------------------------------------------------------------
 # Each gives another wording, or the sentence where it does not apply.
 
-SYNONYMS: str = _LISTS["synonyms"]
-_GROUPS = [group.split("|") for group in SYNONYMS.split("; ")]
+_GROUPS = [group.split("|") for group in _LISTS["synonyms"].split("; ")]
 _SWAP = {word: [other for other in group if other != word] for group in _GROUPS for word in group}
 _ANY = re.compile(r"\b(" + "|".join(sorted(map(re.escape, _SWAP), key=len, reverse=True)) + r")\b")
 _CARDINALS = "two three four five six seven eight nine ten eleven twelve".split()
@@ -449,37 +444,9 @@ def dense_examples(pairs: Sequence[Row], number: int, seed: int) -> list[Example
     return out
 
 
-# --- sentences without a fact to check, as assistants write them ---------------------------------------------------
-
-SMALL_TALK = tuple(_LISTS["small_talk"].split(" | "))
-
 # --- examples for the encoder --------------------------------------------------------------------------------------
 
-
-class Substitutes:
-    """Other, plausible words: those that occur between the same two neighbours somewhere in the documents."""
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        self.between: dict[tuple[str, str], set[str]] = defaultdict(set)
-        for text in texts:
-            lower = words_of(text).lower
-            for a, b, c in zip(lower, lower[1:], lower[2:], strict=False):
-                if len(b) > 3 and b.isalpha():
-                    self.between[a, c].add(b)
-
-    def __call__(self, sentence: str, reference: str, random: Random) -> str | None:
-        """The sentence with one content word exchanged for another that is not in the reference; None without one."""
-        words = words_of(sentence)
-        known = stem_set(reference) | set(words.stems)
-        lower = words.lower
-        places = [i for i in range(1, len(words) - 1) if words.content[i] and len(lower[i]) > 3 and not words.names[i]]
-        random.shuffle(places)
-        for i in places:
-            near = self.between.get((lower[i - 1], lower[i + 1]), set())
-            fits = sorted(w for w in near if w[-2:] == lower[i][-2:] and words_of(w).stems[0] not in known)
-            if fits:  # the same ending keeps the grammar
-                return _put(sentence, words.starts[i], words.ends[i], random.choice(fits))
-        return None
+SMALL_TALK = tuple(_LISTS["small_talk"].split(" | "))  # sentences without a fact to check, as assistants write them
 
 
 def with_addition(sentence: str, other: str, random: Random) -> tuple[str, Span] | None:
@@ -494,17 +461,40 @@ def with_addition(sentence: str, other: str, random: Random) -> tuple[str, Span]
 
 
 class Maker:
-    """Makes examples out of documents and people's supported sentences; ``others`` are sentences for additions."""
+    """Makes examples out of documents and people's supported sentences.
 
-    def __init__(self, substitute: Substitutes, others: Sequence[str]) -> None:
-        self.substitute = substitute
-        self.others = others
+    ``sentences`` are those of the documents: what is added, and where words are plausible, is learned from them.
+    """
+
+    def __init__(self, sentences: Sequence[str]) -> None:
+        self.sentences = sentences
+        self.between: dict[tuple[str, str], set[str]] = defaultdict(set)  # words by their two neighbours
+        for sentence in sentences:
+            lower = words_of(sentence).lower
+            for a, b, c in zip(lower, lower[1:], lower[2:], strict=False):
+                if len(b) > 3 and b.isalpha():
+                    self.between[a, c].add(b)
+
+    def substitute(self, sentence: str, reference: str, random: Random) -> str | None:
+        """The sentence with one content word exchanged for another that stands between the same two words elsewhere
+        and is not in the reference; None without one."""
+        words = words_of(sentence)
+        known = stem_set(reference) | set(words.stems)
+        lower = words.lower
+        places = [i for i in range(1, len(words) - 1) if words.content[i] and len(lower[i]) > 3 and not words.names[i]]
+        random.shuffle(places)
+        for i in places:
+            near = self.between.get((lower[i - 1], lower[i + 1]), set())
+            fits = sorted(w for w in near if w[-2:] == lower[i][-2:] and words_of(w).stems[0] not in known)
+            if fits:  # the same ending keeps the grammar
+                return _put(sentence, words.starts[i], words.ends[i], random.choice(fits))
+        return None
 
     def false(self, sentence: str, reference: str, random: Random) -> tuple[str, int, tuple[Span, ...]] | None:
         """A false version: (sentence, target, spans that are wrong)."""
         roll = random.random()
         if roll < 0.14:
-            added = with_addition(sentence, random.choice(self.others), random)
+            added = with_addition(sentence, random.choice(self.sentences), random)
             if added is not None:
                 return added[0], UNVERIFIABLE, (added[1],)
         edited = (lambda: edit(sentence, reference, random), CONTRADICTORY)
@@ -540,10 +530,9 @@ class Maker:
             if random.random() < 0.12:
                 text, spans = _as_talk(text, spans, random)
             asked = question if random.random() < 0.5 else ""
-            case = f"{source} {sentences[i]}"
-            out.append(Example(asked, text, passages, target, spans, source, 1.0, case))
+            out.append(Example(asked, text, passages, target, spans, source, 1.0, f"{source} {sentences[i]}"))
             if target not in (SUPPORTED, UNVERIFIABLE) and random.random() < 0.5:  # the true one beside the false one
-                out.append(Example(asked, true, passages, SUPPORTED, (), source, 1.0, case))
+                out.append(replace(out[-1], sentence=true, target=SUPPORTED, spans=()))
         return out
 
     def of_roles(self, sentences: Sequence[str], source: str, random: Random) -> list[Example]:
@@ -553,8 +542,7 @@ class Maker:
         pairs: list[tuple[str, str, tuple[Span, ...] | None]] = []
         enough = False
         for sentence in order:
-            both = voices(sentence)
-            if both is not None:
+            if (both := voices(sentence)) is not None:
                 pairs.append((*both, None))
                 continue
             right = rejoined(sentence) or rewrite(sentence, random)
@@ -564,9 +552,8 @@ class Maker:
                 pairs.append((right, wrong[0], wrong[1:]))
         out: list[Example] = []
         for right, false, spans in pairs:
-            case = f"{source} roles {right}"
-            out.append(Example("", right, tuple(sentences), SUPPORTED, (), source, 1.0, case))
-            out.append(Example("", false, tuple(sentences), CONTRADICTORY, spans, source, 1.0, case))
+            true = Example("", right, tuple(sentences), SUPPORTED, (), source, 1.0, f"{source} roles {right}")
+            out += [true, replace(true, sentence=false, target=CONTRADICTORY, spans=spans)]
         return out
 
     def of_supported(self, row: Mapping[str, Any], passages: Sequence[str], random: Random) -> list[Example]:
@@ -578,12 +565,11 @@ class Maker:
         out = [Example(question, rewrite(sentence, random), tuple(passages), SUPPORTED, (), source, 1.0, case)]
         for _ in range(2):
             base = sentence if random.random() < 0.6 else rewrite(sentence, random)
-            made = self.false(base, reference, random)
-            if made is not None:
+            if (made := self.false(base, reference, random)) is not None:
                 text, target, spans = made
-                out.append(Example(question, text, tuple(passages), target, spans, source, 1.0, case))
+                out.append(replace(out[0], sentence=text, target=target, spans=spans))
             elif base != sentence:
-                out.append(Example(question, base, tuple(passages), SUPPORTED, (), source, 1.0, case))
+                out.append(replace(out[0], sentence=base))
         return out
 
 

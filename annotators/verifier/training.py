@@ -17,9 +17,9 @@ After the last stage weights are the mean of those before and after it, which ju
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -43,6 +43,7 @@ from annotators.verifier.data import (
     SUPPORTED,
     Example,
     Row,
+    json_lines,
     labelled_examples,
     pair_examples,
     read_examples,
@@ -54,7 +55,7 @@ from annotators.verifier.data import (
     write_examples,
 )  # fmt: skip
 from annotators.verifier.model import MINILM, Input, Verifier, packs_of
-from annotators.verifier.synthetic import Maker, Substitutes, dense_examples, proper, talk
+from annotators.verifier.synthetic import Maker, dense_examples, proper, talk
 
 log = logging.getLogger(__name__)
 SOURCES = (
@@ -143,36 +144,28 @@ def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
     read = read_pairs(settings.data, settings.pairs, held_out)
     pairs = kept(work / "pairs.jsonl", lambda: pair_examples(read, settings.seed))
     learned = [example for example in pairs if not watched(example)]
+    stage = partial(train_stage, verifier, tokens=settings.tokens)
     if settings.start is None:
-        train_stage(
-            verifier, learned, work / "pairs", epochs=settings.pair_epochs, rate=settings.pair_rate,
-            tokens=settings.tokens, seed=settings.seed,
-        )  # fmt: skip
+        stage(learned, work / "pairs", epochs=settings.pair_epochs, rate=settings.pair_rate, seed=settings.seed)
         labels = kept(
             work / "labels.jsonl", lambda: labelled_examples(train, verifier.tokenize, settings.evidence_tokens)
         )
-        english = [row for row in train if stated(row) == "en"]  # which the rules of editing are for
-        edits = kept(work / "edits.jsonl", lambda: edited_examples(english, settings, verifier))
+        edits = kept(work / "edits.jsonl", lambda: edited_examples(train, settings, verifier))
         mixed = mixture(labels, edits, learned, settings)
-        train_stage(
-            verifier, mixed, work / "labels", epochs=1.0, rate=settings.label_rate, tokens=settings.tokens,
-            seed=settings.seed,
-        )  # fmt: skip
+        stage(mixed, work / "labels", epochs=1.0, rate=settings.label_rate, seed=settings.seed)
     if settings.further:
         before = {name: p.detach().clone() for name, p in verifier.network.named_parameters() if p.requires_grad}
         dense = dense_examples(read, settings.further_dense, settings.seed) if settings.further_dense else []
         about = text_examples(settings.further_texts, verifier.tokenize, settings.evidence_tokens, settings.seed)
-        pool = [*dense, *about]
-        more = further_examples(teacher, verifier, settings, train, learned, pool, work / "further")
-        train_stage(
-            verifier, more, work / "further", epochs=settings.further_epochs, rate=settings.further_rate,
-            tokens=settings.tokens, seed=settings.seed + 1,
-        )  # fmt: skip
+        more = further_examples(teacher, verifier, settings, train, learned, [*dense, *about], work / "further")
+        rate, epochs = settings.further_rate, settings.further_epochs
+        stage(more, work / "further", epochs=epochs, rate=rate, seed=settings.seed + 1)
         for name, parameter in verifier.network.named_parameters():
             if parameter.requires_grad:
                 parameter.data.lerp_(before[name], 0.5)
+    stored_one = Verifier(verifier.base, verifier.packed(), layers=verifier.layers, lora=verifier.lora)  # for judging
     annotator = DiscriminativeAnnotator(
-        as_stored(verifier), languages=settings.languages, evidence_tokens=settings.evidence_tokens,
+        stored_one, languages=settings.languages, evidence_tokens=settings.evidence_tokens,
         narrow_tokens=settings.narrow_tokens,
     )  # fmt: skip
     dev = [row for row in rows if row["fold"] in FOLD_NAMES["dev"] and usable(row, settings)]
@@ -194,11 +187,6 @@ def with_operating_point(annotator: DiscriminativeAnnotator, rows: Sequence[Row]
     return annotator.calibrated(found)
 
 
-def as_stored(verifier: Verifier) -> Verifier:
-    """The verifier as it is loaded from what is stored of it, ready to judge."""
-    return Verifier(verifier.base, verifier.packed(), layers=verifier.layers, lora=verifier.lora)
-
-
 def start_with(verifier: Verifier, name: str) -> None:
     """Put the weights of a trained annotator into an untrained verifier; CannotTrainError where they are not of it."""
     from safetensors.torch import load_file
@@ -207,11 +195,7 @@ def start_with(verifier: Verifier, name: str) -> None:
     wanted, own = (saved.base, saved.layers, saved.lora), (verifier.base, verifier.layers, verifier.lora)
     if wanted != own:
         raise CannotTrainError(f"start: expected base, layers and lora as {name} has them, {wanted}, got {own}")
-    weights = load_file(folder / "verifier.safetensors")
-    with torch.no_grad():
-        for parameter_name, parameter in verifier.network.named_parameters():
-            if parameter.requires_grad:
-                parameter.copy_(weights[parameter_name].float())
+    verifier.take(load_file(folder / "verifier.safetensors"))
 
 
 def teacher_of(name: str) -> DiscriminativeAnnotator:
@@ -234,11 +218,10 @@ def further_examples(
     verifier, budget = pupil, settings.evidence_tokens
     if teacher is not None:
         verifier, budget = teacher.verifier, teacher.evidence_tokens
-    english = [row for row in rows if stated(row) == "en"]
     most = len(rows) if settings.further_labels is None else min(settings.further_labels, len(rows))
     pool = [
         *labelled_examples(Random(settings.seed).sample(rows, most), verifier.tokenize, budget),
-        *edited_examples(english, replace(settings, edited=settings.further_edits), verifier),
+        *edited_examples(rows, replace(settings, edited=settings.further_edits), verifier),
         *mixture((), (), pairs, replace(settings, replayed=settings.further_pairs)),
         *others,
     ]
@@ -279,21 +262,22 @@ def usable(row: Row, settings: Settings) -> bool:
 
 
 def edited_examples(rows: Sequence[Row], settings: Settings, verifier: Verifier) -> list[Example]:
-    """Sentences of documents and supported sentences of ``rows``, reworded, half of them made false; and small talk.
+    """Sentences of documents and supported ones of ``rows``, reworded, half of them made false; and small talk.
 
-    Documents are the rows' references and those of ``documents/``. Shuffled, so that a part of them is a fair sample.
+    Only English rows are taken, which the rules of editing are for. Documents are their references and those of
+    ``documents/``. Shuffled, so that a part of them is a fair sample.
     """
+    rows = [row for row in rows if stated(row) == "en"]
     documents: dict[str, tuple[list[str], str, str]] = {}  # by their text: sentences, question, source
     for row in rows:
         if row["reference"] not in documents:
             sentences = sentences_of(row["reference"])[:MAX_PASSAGES]
             documents[row["reference"]] = sentences, clean_text(row["question"] or ""), row["source"]
     for path in sorted((settings.data / "documents").glob("*.jsonl")):
-        for line in path.read_bytes().splitlines():  # no other signs end a line of JSON Lines
-            text = json.loads(line)["text"]
+        for text in (row["text"] for row in json_lines(path)):
             documents[text] = sentences_of(text.replace("\n", " ")), "", path.stem
     prose = [s for sentences, _, _ in documents.values() for s in sentences if proper(s)]
-    maker = Maker(Substitutes(prose), prose)
+    maker = Maker(prose)
     made: list[Example] = []
     for name, (sentences, question, source) in sorted(documents.items()):
         made += maker.of_document(sentences, question, source, Random(f"{settings.seed} {name[:200]}"))
@@ -320,16 +304,14 @@ def mixture(
     labels, so that contradiction, which few human labels are about, is not unlearned.
     """
     random = Random(f"mixture {settings.seed}")
-    cases: dict[str, list[Example]] = {}
+    cases: dict[str, list[Example]] = defaultdict(list)
     for example in pairs:
-        cases.setdefault(example.case, []).append(example)
+        cases[example.case].append(example)
     telling = [rows for rows in cases.values() if len({row.target for row in rows}) > 1]
     random.shuffle(telling)
     replayed = list(islice(chain.from_iterable(telling), settings.replayed))
-    again = [
-        replace(e, case=f"{e.case} {n}" if e.case else "") for n in range(int(settings.label_epochs)) for e in labels
-    ]
-    return [*again, *edits, *replayed]
+    times = range(int(settings.label_epochs))
+    return [*(replace(e, case=e.case and f"{e.case} {n}") for n in times for e in labels), *edits, *replayed]
 
 
 def verdict_loss(logits_B4: torch.Tensor, target_B: torch.Tensor, weight_B: torch.Tensor) -> torch.Tensor:
@@ -359,21 +341,11 @@ def rank_loss(logits_B4: torch.Tensor, target_B: torch.Tensor, cases: Sequence[s
     """
     log_p = log_softmax(logits_B4[:, :3], -1)
     score = log_p[:, 0] - torch.logaddexp(log_p[:, 1], log_p[:, 2])
-    of_case: dict[str, list[int]] = {}
-    for i, case in enumerate(cases):
-        if case:
-            of_case.setdefault(case, []).append(i)
-    targets = target_B.tolist()
-    pairs = [
-        (i, j)
-        for rows in of_case.values()
-        for i in rows
-        for j in rows
-        if targets[i] == SUPPORTED and targets[j] not in (SUPPORTED, NO_FACT)
-    ]
-    if not pairs:
+    case, target = np.array(cases), target_B.cpu().numpy()
+    false = (target != SUPPORTED) & (target != NO_FACT)
+    first, second = np.nonzero((case[:, None] == case) & (case != "") & (target == SUPPORTED)[:, None] & false)
+    if not len(first):
         return score.sum() * 0.0
-    first, second = (torch.tensor(side, device=score.device) for side in zip(*pairs, strict=True))
     return softplus(MARGIN - (score[first] - score[second])).mean()
 
 
@@ -391,9 +363,9 @@ def batch_order(inputs: Sequence[Input], cases: Sequence[str], tokens: int, seed
     """Random batches of rows of like length, at most ``tokens`` padded tokens; a case stays together, and its examples
     share a row where they begin alike (``packs_of``)."""
     random = Random(seed)
-    of_case: dict[str, list[int]] = {}
+    of_case: dict[str, list[int]] = defaultdict(list)
     for i, case in enumerate(cases):
-        of_case.setdefault(case or f" {i}", []).append(i)
+        of_case[case or f" {i}"].append(i)
     groups: list[tuple[list[list[int]], int]] = []  # rows, tokens of the longest one
     for members in of_case.values():
         members.sort(key=lambda i: len(inputs[i].ids))
@@ -457,9 +429,9 @@ def train_stage(
     if not examples:
         raise CannotTrainError(f"{folder.name}: expected examples to learn from, got none; name more sources or data")
     inputs = verifier.inputs([(e.question, e.sentence, e.passages) for e in examples])
-    lengths, cases = [len(read.ids) for read in inputs], [e.case for e in examples]
+    name, lengths, cases = folder.name, [len(read.ids) for read in inputs], [e.case for e in examples]
     total = max(1, round(len(batch_order(inputs, cases, tokens, seed)) * epochs))
-    name, mean = folder.name, np.mean(lengths)
+    mean = np.mean(lengths)
     log.info("%s: %d examples, %d steps from %d, %.0f tokens a row", name, len(examples), total, step, mean)
     order = chain.from_iterable(batch_order(inputs, cases, tokens, seed + epoch) for epoch in count())
     started, running, seen = time.monotonic(), 0.0, 0
@@ -484,41 +456,21 @@ def train_stage(
             keep(network, optimizer, folder, step, step == total)
 
 
-def keep(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer, folder: Path, step: int, finished: bool
-) -> None:  # fmt: skip
+def keep(model: torch.nn.Module, optimizer: torch.optim.Optimizer, folder: Path, step: int, finished: bool) -> None:
     """Write parameters, optimizer state and step; the last complete state survives a kill."""
-    from safetensors.torch import save_file
-
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {f"model.{n}": p.detach() for n, p in model.named_parameters() if p.requires_grad}
-    for group, values in optimizer.state_dict()["state"].items():
-        tensors |= {f"optimizer.{group}.{k}": torch.as_tensor(v) for k, v in values.items()}
+    weights = {n: p.detach() for n, p in model.named_parameters() if p.requires_grad}
     part = folder / "state.part"
-    save_file(
-        {k: v.clone().contiguous() for k, v in tensors.items()}, part, metadata={"step": json.dumps([step, finished])}
-    )
-    part.replace(folder / "state.safetensors")
+    torch.save({"model": weights, "optimizer": optimizer.state_dict(), "step": (step, finished)}, part)
+    part.replace(folder / "state.pt")
 
 
 def restore(model: torch.nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> tuple[int, bool]:
     """Take up what ``keep`` wrote; the step, 0 where there is nothing, and whether it was the last one."""
-    from safetensors import safe_open
-
-    path = folder / "state.safetensors"
+    path = folder / "state.pt"
     if not path.is_file():
         return 0, False
-    state: dict[int, dict[str, torch.Tensor]] = {}
-    weights: dict[str, torch.Tensor] = {}
-    with safe_open(path, "pt") as stored:
-        step, finished = json.loads(stored.metadata()["step"])
-        for name in stored.keys():  # noqa: SIM118
-            kind, rest = name.split(".", 1)
-            if kind == "model":
-                weights[rest] = stored.get_tensor(name)
-            else:
-                group, key = rest.split(".")
-                state.setdefault(int(group), {})[key] = stored.get_tensor(name)
-    model.load_state_dict(weights, strict=False)
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
-    return step, finished
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    model.load_state_dict(state["model"], strict=False)
+    optimizer.load_state_dict(state["optimizer"])
+    return state["step"]

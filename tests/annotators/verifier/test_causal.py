@@ -251,7 +251,7 @@ def test_checkpoints_that_cannot_judge_are_refused(tmp_path: Path) -> None:
     tiny = BertForSequenceClassification(BertConfig(vocab_size=400, num_labels=4, **sizes))
     tiny.save_pretrained(tmp_path / "bert")
     with pytest.raises(ValueError, match="reads a text at one place"):
-        causal.load_classifier(str(tmp_path / "bert"), dtype=torch.float32)
+        causal.load_classifier(tmp_path / "bert", dtype=torch.float32)
 
 
 def test_loss_by_hand() -> None:

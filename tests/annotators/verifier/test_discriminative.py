@@ -136,7 +136,7 @@ def test_a_narrow_window_decides_where_it_supports_better(base: str, tiny: Discr
 def test_a_narrow_window_has_only_what_bears_on_the_sentence(tiny: DiscriminativeAnnotator, monkeypatch: Any) -> None:
     both, read = DiscriminativeAnnotator(tiny.verifier, evidence_tokens=60, narrow_tokens=20), []
     real, text = both._read, "Robert Wilson kept it."
-    monkeypatch.setattr(both, "_read", lambda s, t, windows: read.extend(windows) or real(s, t, windows))
+    monkeypatch.setattr(both, "_read", lambda s, windows: read.extend(w for _, w in windows) or real(s, windows))
     both.verdicts(
         [Sentence(text, 0, text, {"reference": f"{text}\nCats sleep.\nDogs bark.\n" + "Fish swim far.\n" * 9})]
     )
@@ -268,7 +268,7 @@ def test_damaged_files_are_refused(tmp_path: Path, tiny: DiscriminativeAnnotator
     with pytest.raises(ValueError, match=r"expected a whole verifier\.safetensors"):
         load_annotator(str(tmp_path))
     wrong = [json.dumps({name: value for name, value in config.items() if name != "lora"}), "[]", "{", "\udcff"]
-    refused = [(text, r"lora \(Field required\), got none" if "base" in text else "an annotator") for text in wrong]
+    refused = [(text, r"lora \(Field required\), got none" if "base" in text else "settings") for text in wrong]
     for key, value in (
         ("kind", "generative"), ("version", 0), ("labels", "supported"), ("base", None), ("layers", "1"), ("layers", 0),
         ("lora", "x"), ("languages", 3), ("languages", "en"), ("languages", []), ("evidence_tokens", "60"),

@@ -77,7 +77,7 @@ def test_rewordings_only_leave_out_move_or_exchange() -> None:
 
 
 def test_made_examples_say_what_is_wrong() -> None:
-    maker = synthetic.Maker(synthetic.Substitutes(DOCUMENT), ["Fish swim in the deep lake, birds fly south."])
+    maker = synthetic.Maker(DOCUMENT)
     seen = set()
     for seed in range(60):
         for example in maker.of_document(DOCUMENT, "What is it?", "made", Random(seed)):
@@ -149,7 +149,7 @@ def test_role_pairs_of_a_document() -> None:
         "Robert Wilson thanked Anna Berg in a short letter of June 1950.",
         "Nothing else ever happened there, as far as anybody knows today.",
     ]
-    maker = synthetic.Maker(synthetic.Substitutes(document), document)
+    maker = synthetic.Maker(document)
     for seed in range(8):
         made = maker.of_roles(document, "made", Random(seed))
         assert Counter(e.target for e in made)[SUPPORTED] == len(made) // 2

@@ -142,7 +142,7 @@ def test_training_learns_and_resumes(base: str, tmp_path: Path) -> None:
     assert chance[0::2].min() > 0.5 > chance[1::2].max()
     wrong = [max(p for a, b, p in t if a < 10 and b > 7) for t in tokens]
     assert np.mean(wrong[1::2]) > np.mean(wrong[0::2]) + 0.3
-    state = tmp_path / "state.safetensors"
+    state = tmp_path / "state.pt"
     before = state.stat().st_mtime_ns
     again = trained(base, tmp_path, 64, epochs=12, rate=3e-3)  # complete: nothing is trained
     assert state.stat().st_mtime_ns == before
@@ -254,14 +254,14 @@ def test_a_run_writes_an_annotator_and_goes_on(tmp_path: Path) -> None:
     work = tmp_path / "work"
     annotator = train_annotator(settings, work)
     files = {path: path.stat().st_mtime_ns for path in work.rglob("*") if path.is_file()}
-    assert {path.name for path in files} == {"pairs.jsonl", "labels.jsonl", "edits.jsonl", "state.safetensors"}
+    assert {path.name for path in files} == {"pairs.jsonl", "labels.jsonl", "edits.jsonl", "state.pt"}
     tokenize = annotator.verifier.tokenize
     read = [sum(len(ids) for ids, _ in tokenize(e.passages)) for e in read_examples(work / "labels.jsonl")]
     assert max(read) <= 20 < len(tokenize([REFERENCE])[0][0])
     again = train_annotator(settings, work)  # everything is there already
     assert again.fingerprint == annotator.fingerprint
     assert {path: path.stat().st_mtime_ns for path in files} == files
-    labels = work / "labels" / "state.safetensors"
+    labels = work / "labels" / "state.pt"
     labels.unlink()  # as killed before the first checkpoint of the last stage
     assert train_annotator(settings, work).fingerprint == annotator.fingerprint
     recipe = {
@@ -352,7 +352,7 @@ def test_a_teacher_is_asked_of_all_kinds(base: str, tmp_path: Path, monkeypatch:
         assert [{e.source for e in found[at : at + 20]} for at in range(0, len(found), 20)] == sources
         tokens = [len(ids) for e in found if e.source == "l" for ids, _ in teacher.verifier.tokenize(e.passages)]
         assert max(tokens) <= 9 < len(teacher.verifier.tokenize([REFERENCE])[0][0])
-    assert (edited[0][0], edited[0][1].edited) == (rows[::2], settings.further_edits)
+    assert edited[0][1].edited == settings.further_edits
     for e in found:  # its verdict, with all that it reads
         (own,) = teacher.predict([{"question": e.question, "sentence": e.sentence, "reference": " ".join(e.passages)}])
         assert e.taught == pytest.approx([own.scores[label] for label in LABELS], abs=1e-5)
@@ -383,7 +383,7 @@ def test_a_teacher_is_learned_and_asked_once(tmp_path: Path, monkeypatch: pytest
         patch.setattr(Verifier, "__call__", contrary)
         annotator = train_annotator(taught, tmp_path / "work")
         assert asked == [16, 16, 8]
-        (tmp_path / "work" / "further" / "state.safetensors").unlink()  # as killed before its first checkpoint
+        (tmp_path / "work" / "further" / "state.pt").unlink()  # as killed before its first checkpoint
         again = train_annotator(taught, tmp_path / "work")
         assert asked == [16, 16, 8]
     assert again.fingerprint == annotator.fingerprint
@@ -391,9 +391,9 @@ def test_a_teacher_is_learned_and_asked_once(tmp_path: Path, monkeypatch: pytest
     assert before is not None
     assert after is not None
     assert after["contradictory"] > before["contradictory"] + 0.2
-    ends = {n: p for n, p in load_file(tmp_path / "work" / "further" / "state.safetensors").items() if "label.w" in n}
+    ends = torch.load(tmp_path / "work" / "further" / "state.pt", weights_only=True)["model"]["label.weight"]
     stored = plain.verifier.packed()["label.weight"].float(), annotator.verifier.packed()["label.weight"].float()
-    assert torch.allclose(stored[1], (stored[0] + ends["model.label.weight"]) / 2, atol=1e-3)
+    assert torch.allclose(stored[1], (stored[0] + ends) / 2, atol=1e-3)
 
 
 def test_further_examples_carry_their_own_labels(tmp_path: Path) -> None:
@@ -407,7 +407,7 @@ def test_further_examples_carry_their_own_labels(tmp_path: Path) -> None:
     assert len(learned) == 30
     assert {e.taught for e in learned} == {None}
     assert len({e.target for e in learned}) > 2
-    ends = load_file(tmp_path / "work" / "further" / "state.safetensors")["model.label.weight"]
+    ends = torch.load(tmp_path / "work" / "further" / "state.pt", weights_only=True)["model"]["label.weight"]
     stored = plain.verifier.packed()["label.weight"].float(), annotator.verifier.packed()["label.weight"].float()
     assert not torch.allclose(stored[0], stored[1], atol=1e-2)
     assert torch.allclose(stored[1], (stored[0] + ends) / 2, atol=1e-3)
@@ -429,7 +429,7 @@ def test_training_goes_on_from_a_trained_annotator(tmp_path: Path) -> None:
     of_case = Counter(e.case.split()[0] for e in learned if e.case)
     assert of_case["dense"] >= 4
     assert of_case["text"] > 20
-    ends = load_file(tmp_path / "work" / "further" / "state.safetensors")["model.label.weight"]
+    ends = torch.load(tmp_path / "work" / "further" / "state.pt", weights_only=True)["model"]["label.weight"]
     begun = load_file(tmp_path / "first" / "verifier.safetensors")["label.weight"].float()
     stored = annotator.verifier.packed()["label.weight"].float()
     assert not torch.allclose(begun, stored, atol=1e-2)
