@@ -99,11 +99,10 @@ def load_annotator(
     if calibration is not None:
         annotator.calibrated(Calibration.load(calibration))
     if expected_rate is not None:
-        if annotator.calibration is None:
+        if (found := annotator.calibration) is None:
             raise ValueError(
                 f"expected_rate: expected an annotator with an operating point, {name!r} comes without one; fit one "
                 "with `mitigate calibrate`, or leave the rate out"
             )
-        found = annotator.calibration
         annotator.calibrated(replace(found, point=found.point.at(expected_rate)))
     return annotator

@@ -146,10 +146,7 @@ class Annotator(Protocol):
         return self.fingerprint if self.calibration is None else self.calibration.annotator
 
     def calibrated(self, calibration: Calibration | None) -> Self:
-        """Itself, from now on with this calibration's verdicts, probabilities and fingerprint, or with none.
-
-        ValueError for another annotator's calibration.
-        """
+        """Itself, from now on with this calibration, or with none; ValueError for another annotator's."""
         own = self.own_fingerprint
         if calibration is not None and calibration.annotator != own:
             raise ValueError(
@@ -263,7 +260,6 @@ class CascadeAnnotator(Annotator):
         self.languages = None if None in both else tuple(dict.fromkeys(name for some in both for name in some or ()))
 
     def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
-        """One verdict per sentence, in order, each at the operating point of the annotator that gave it."""
         out = self.first.verdicts_of(sentences)
         left = [i for i, found in enumerate(out) if found.status in OPEN]
         for i, other in zip(left, self.second.verdicts_of([sentences[i] for i in left]), strict=True):
@@ -301,9 +297,8 @@ def joined(found: Sequence[SentenceAnnotation], how: How) -> SentenceAnnotation:
 
     "min" takes the one with the lowest P(supported); "vote" the verdict that most have (unsure is one; the lower of
     equals); "mean" is unsure with the mean P(supported) of those that find a fact, or has the verdict that these share;
-    no fact where most find none.
-    What an annotator does not judge is left to the others, but one that failed fails the sentence: a dead judge must
-    not look like an easy one.
+    no fact where most find none. What an annotator does not judge is left to the others, but one that failed fails the
+    sentence: a dead judge must not look like an easy one.
     """
     if failed := [one for one in found if one.status == "failed"]:
         return failed[0]
@@ -349,7 +344,6 @@ class EnsembleAnnotator(Annotator):
         self.languages = tuple(sorted(set.intersection(*known))) if known else None  # what all of them judge
 
     def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
-        """One verdict per sentence, in order."""
         every = [one.verdicts_of(sentences) for one in self.asks]
         return [joined(found, self.how) for found in zip(*every, strict=True)]
 
@@ -391,11 +385,11 @@ def parts_of(name: str) -> list[str]:
     """The annotators in the name of a cascade or an ensemble, else the name; ValueError where they are not two or more
     different ones.
     """
-    names, how = _names(name), name.partition(":")[2].partition(":")[0]
-    if name.startswith("cascade:") and not (len(names) == 2 and all(names)):
+    names, (kind, how, *_) = _names(name), [*name.split(":"), ""]
+    if kind == "cascade" and not (len(names) == 2 and all(names)):
         raise ValueError(f"annotator {name!r}: expected cascade:FIRST+SECOND, as in cascade:embedded+generative:…")
     nested = any(one.startswith(("cascade:", "ensemble:")) for one in names)
-    if name.startswith("ensemble:") and (how not in get_args(How) or len(names) < 2 or not all(names) or nested):
+    if kind == "ensemble" and (how not in get_args(How) or len(names) < 2 or not all(names) or nested):
         raise ValueError(
             f"annotator {name!r}: expected ensemble:HOW:FIRST+SECOND with HOW one of {', '.join(get_args(How))} and no "
             "cascade or ensemble in it"

@@ -21,16 +21,7 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, Field
 
 from annotators.base import read_saved
-from annotators.evaluation.metrics import (
-    Floats,
-    Ints,
-    Statistic,
-    bootstrap,
-    ece,
-    share_of,
-    supported_score,
-    two_way_gold,
-)
+from annotators.evaluation.metrics import Floats, Ints, bootstrap, ece, share_of, supported_score, two_way_gold
 from annotators.records import HALLUCINATED, LABELS, SentenceAnnotation
 
 Bools = NDArray[np.bool_]
@@ -204,8 +195,8 @@ def fit_sigmoid(share: Floats, supported: Bools, weights: Floats | None = None) 
     slope, intercept = float(fit.coef_[0, 0]), float(fit.intercept_[0])
     if slope <= 0:
         raise ValueError(
-            "calibration: on these rows a higher score does not mean supported (slope "
-            f"{slope:.3f}); check the labels, or take another annotator"
+            f"calibration: on these rows a higher score does not mean supported (slope {slope:.3f}); check the labels, "
+            "or take another annotator"
         )
     return slope, intercept
 
@@ -274,14 +265,12 @@ def operating_table(
         "unsure": share_of(verdicts == UNSURE, true | false),
     }  # fmt: skip
 
-    def weighed(figure: Statistic) -> Statistic:
-        return lambda draws: figure(draws * weights)
-
-    def precision(rate: float) -> Statistic:
-        return lambda w: precision_at(rate, shares["false_flagged"](w), shares["true_flagged"](w))
-
-    figures = {name: weighed(figure) for name, figure in shares.items()}
-    figures |= {f"precision_at_{rate:g}": weighed(precision(rate)) for rate in BASE_RATES}
+    figures: dict[str, Any] = {name: lambda draws, f=f: f(draws * weights) for name, f in shares.items()}
+    caught, false_alarms = figures["false_flagged"], figures["true_flagged"]
+    figures |= {
+        f"precision_at_{rate:g}": lambda draws, rate=rate: precision_at(rate, caught(draws), false_alarms(draws))
+        for rate in BASE_RATES
+    }
     limits = bootstrap(figures, groups, n_resamples)
     return {name: {"value": f(np.ones(len(gold))), "interval": limits[name]} for name, f in figures.items()}
 

@@ -11,7 +11,7 @@ counts as 0: a reference that is NaN is left out and the weights of the others a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,27 +29,16 @@ def softplus(v: Float) -> Float:
         return np.logaddexp(0, v)
 
 
-class Variational(NamedTuple):
-    """An f-divergence in variational form (Nowozin et al. 2016, Table 6 and section 2.4)."""
-
-    g: Callable[[Float], Float]  # output activation g*(v), increasing in v
-    penalty: Callable[[Float], Float]  # f*(g*(v)), written out so that nothing overflows or leaves the domain of f*
-
-
-VARIATIONAL: dict[Divergence, Variational] = {
-    # total variation: g* = tanh(v)/2, f*(u) = u
-    "tv": Variational(lambda v: 0.5 * np.tanh(v), lambda v: 0.5 * np.tanh(v)),
-    # Kullback-Leibler: g* = v, f*(u) = exp(u - 1)
-    "kl": Variational(lambda v: v, lambda v: np.exp(v - 1)),
-    # reverse KL: g* = -exp(-v), f*(u) = -1 - log(-u)
-    "reverse-kl": Variational(lambda v: -np.exp(-v), lambda v: v - 1),
-    # Pearson chi squared: g* = v, f*(u) = u^2/4 + u
-    "pearson": Variational(lambda v: v, lambda v: v * v / 4 + v),
-    # squared Hellinger: g* = 1 - exp(-v), f*(u) = u/(1 - u)
-    "hellinger": Variational(lambda v: -np.expm1(-v), lambda v: np.expm1(v)),
-    # Jensen-Shannon: g* = log 2 - log(1 + exp(-v)), f*(u) = -log(2 - exp(u))
-    "js": Variational(lambda v: np.log(2) - softplus(-v), lambda v: softplus(v) - np.log(2)),
+VARIATIONAL: dict[Divergence, tuple[Callable[[Float], Float], Callable[[Float], Float]]] = {
+    "tv": (lambda v: 0.5 * np.tanh(v), lambda v: 0.5 * np.tanh(v)),  # f*(u) = u
+    "kl": (lambda v: v, lambda v: np.exp(v - 1)),  # f*(u) = exp(u - 1)
+    "reverse-kl": (lambda v: -np.exp(-v), lambda v: v - 1),  # f*(u) = -1 - log(-u)
+    "pearson": (lambda v: v, lambda v: v * v / 4 + v),  # chi squared: f*(u) = u^2/4 + u
+    "hellinger": (lambda v: -np.expm1(-v), np.expm1),  # squared: f*(u) = u/(1 - u)
+    "js": (lambda v: np.log(2) - softplus(-v), lambda v: softplus(v) - np.log(2)),  # f*(u) = -log(2 - exp(u))
 }
+"""f-divergences in variational form: the output activation g*(v), increasing in v, and f*(g*(v)), written out so that
+nothing overflows or leaves the domain of f*. Source: Nowozin et al. 2016, Table 6 and section 2.4."""
 
 
 def expertise(co_QNK: Float, iw_QNK: Float) -> Float:
@@ -71,10 +60,8 @@ def expertise_weights(r_QN: Float) -> Float:
 
 
 def dataset_expertise(r_QN: Float) -> Float:
-    """Expertise that is constant over questions (Assumption 3.1): r_N, the mean of r over questions.
-
-    The mean of r and not of λ, since λ of the others rises wherever a reference is missing.
-    """
+    """Expertise that is constant over questions (Assumption 3.1): r_N, the mean of r over questions, not that of λ, as λ
+    of the others rises wherever a reference is missing."""
     return nan_mean(r_QN.T)
 
 
@@ -127,10 +114,7 @@ def meaning_entropy(same_QNN: NDArray[np.bool_], weights_QN: Float) -> Float:
 
 
 def truthfulness(s_AN: Float, weights_AN: Float) -> Float:
-    """Σ_i λ_i s(y, h_i(x)), Eq. 1; references without a similarity are left out and λ renormalised.
-
-    Returns one number per answer; NaN where no reference is left.
-    """
+    """(A,) Σ_i λ_i s(y, h_i(x)), Eq. 1, over references with a similarity, λ renormalised; NaN where none is left."""
     return nan_sum(renormalise(weights_AN, s_AN) * s_AN)
 
 

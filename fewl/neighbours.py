@@ -68,8 +68,7 @@ def random_dissimilar(vectors_QD: NDArray[np.float32], k: int, *, seed: int = 0)
 def pair_cosine(
     vectors: NDArray[np.float32], left_P: NDArray[np.int64], right_P: NDArray[np.int64], *, exact: bool = True
 ) -> NDArray[np.float64]:
-    """Products of pairs of rows, in blocks that keep memory small; runs of one length of the same left row are read
-    once.
+    """Products of pairs of rows, in blocks that keep memory small; runs of one length of a left row are read once.
 
     ``exact`` is in float64, where a pair's value does not depend on the other pairs (error below 1e-9), else in
     float32, several times faster (below 1e-6).

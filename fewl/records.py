@@ -43,10 +43,7 @@ class RecordError(ValueError):
 
 
 def read_record(raw: Mapping[str, Any]) -> FewlRecord:
-    """Check a record and bring it into one shape.
-
-    Raises RecordError, which names the field, its value and what was expected.
-    """
+    """Check a record and bring it into one shape; RecordError where it is not as expected."""
     question, rows, references = raw.get("question"), raw.get("answers"), raw.get("reference_answers")
     if not isinstance(question, str) or not question.strip():
         raise RecordError("question", question, "a string with text in it")
@@ -66,16 +63,12 @@ def read_record(raw: Mapping[str, Any]) -> FewlRecord:
         answers.append(Candidate(row["text"], row.get("model"), row.get("label")))
     if not isinstance(references, Mapping | None):
         raise RecordError("reference_answers", references, "an object of LLM name to text or list of texts")
-    return FewlRecord(
-        question=question.strip(),
-        answers=tuple(answers),
-        references={
-            str(name): _texts(f"reference_answers.{name}", [texts] if isinstance(texts, str) else texts)
-            for name, texts in (references or {}).items()
-        },
-        iw=_texts("iw", raw.get("iw")),
-        co=_texts("co", raw.get("co")),
-    )
+    given = {
+        str(name): _texts(f"reference_answers.{name}", [texts] if isinstance(texts, str) else texts)
+        for name, texts in (references or {}).items()
+    }
+    iw, co = (_texts(name, raw.get(name)) for name in ("iw", "co"))
+    return FewlRecord(question.strip(), tuple(answers), given, iw, co)
 
 
 def _texts(field: str, value: object) -> tuple[str, ...]:

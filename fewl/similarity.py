@@ -33,10 +33,7 @@ PRIOR = 6.0
 
 
 def cosine(encode: Encode) -> Similarity:
-    """Cosine of sentence embeddings, in [−1, 1]; each text is encoded once.
-
-    Raises ValueError: a vector is not finite.
-    """
+    """Cosine of sentence embeddings, in [−1, 1]; each text is encoded once; ValueError where a vector is not finite."""
 
     def prepare(texts: Sequence[str]) -> OfPairs:
         vectors = encode(texts) if texts else np.empty((0, 1), dtype=np.float32)
@@ -136,10 +133,8 @@ def from_function(function: Judge) -> Similarity:
 def compare(
     similarity: Similarity, candidates: Sequence[str], references: Sequence[str], questions: Sequence[str]
 ) -> NDArray[np.float64]:
-    """Similarity of aligned candidates and references, each distinct text handed on once.
-
-    Raises ValueError: the similarity gives another number of values than pairs, or an infinite one.
-    """
+    """Similarity of aligned candidates and references, each distinct text handed on once; ValueError where it gives
+    another number of values than pairs, or an infinite one."""
     number: dict[str, int] = {}
     pairs = [
         [number.setdefault(text, len(number)) for text in row]

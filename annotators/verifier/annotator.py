@@ -68,9 +68,6 @@ class Saved(BaseModel, strict=True):
     labels: tuple[Literal["supported"], Literal["contradictory"], Literal["unverifiable"], Literal["no_fact"]]
 
 
-SETTINGS = ("base", "layers", "lora", "languages", "evidence_tokens", "narrow_tokens")
-
-
 @dataclass(frozen=True)
 class Verdict:
     """The (4,) probabilities of a clean sentence beside a window, and (start, end, P(unsupported)) of its tokens."""
@@ -107,20 +104,17 @@ class DiscriminativeAnnotator(Annotator):
         self, verifier: Verifier, *, name: str = "embedded", languages: Sequence[str] | None = ("en",),
         evidence_tokens: int = EVIDENCE_TOKENS, narrow_tokens: int | None = None,
     ) -> None:  # fmt: skip
-        self.verifier = verifier
-        self.name = name
+        self.verifier, self.name = verifier, name
         self.languages = None if languages is None else tuple(languages)
-        self.evidence_tokens = evidence_tokens
-        self.narrow_tokens = narrow_tokens
+        self.evidence_tokens, self.narrow_tokens = evidence_tokens, narrow_tokens
         self.further = FURTHER_TOKENS // evidence_tokens  # windows
         self.fingerprint = fingerprint_of(self.settings, verifier.base_identity, verifier.fingerprint)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What annotator.json says of it: SETTINGS."""
-        of = self.verifier
-        own = (of.base, of.layers, of.lora, self.languages, self.evidence_tokens, self.narrow_tokens)
-        return dict(zip(SETTINGS, own, strict=True))
+        """What annotator.json says of it, but for its kind."""
+        settings = {name: getattr(self.verifier, name) for name in ("base", "layers", "lora")}
+        return settings | {name: getattr(self, name) for name in ("languages", "evidence_tokens", "narrow_tokens")}
 
     @classmethod
     def from_pretrained(
@@ -167,7 +161,6 @@ class DiscriminativeAnnotator(Annotator):
         self.save_calibration(folder)
 
     def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
-        """One judgement per sentence, in order."""
         out = [self._without_weights(sentence) for sentence in sentences]
         todo = [i for i, found in enumerate(out) if found is None]
         todo.sort(key=lambda i: sentences[i].reference)  # each reference is indexed once
@@ -230,15 +223,14 @@ class DiscriminativeAnnotator(Annotator):
 
 
 def fingerprint_of(settings: Mapping[str, Any], base: str, weights: str) -> str:
-    """16 hex digits over all that verdicts without a calibration depend on: the SETTINGS, the identity of the base
+    """16 hex digits over all that verdicts without a calibration depend on: settings, the identity of the base
     (``Verifier.base_identity``) and the digest of what training changed (``model.digest_of``).
     """
-    _, layers, lora, languages, evidence_tokens, narrow_tokens = (settings[key] for key in SETTINGS)
-    narrow = "" if narrow_tokens is None else f" {narrow_tokens} {RELEVANT}"
+    narrow = "" if settings["narrow_tokens"] is None else f" {settings['narrow_tokens']} {RELEVANT}"
+    languages, tokens = settings["languages"] and tuple(settings["languages"]), settings["evidence_tokens"]
     parts = (
-        f"{VERSION} {base} {layers} {lora} {None if languages is None else tuple(languages)} {evidence_tokens} "
-        f"{FURTHER_TOKENS // evidence_tokens} near {RELEVANT}{narrow} {MARKED} {LACKING} {MAX_FRAGMENTS} {FIRST_GAIN} "
-        f"{NEXT_GAIN} {MAX_WORDS}{weights}"
+        f"{VERSION} {base} {settings['layers']} {settings['lora']} {languages} {tokens} {FURTHER_TOKENS // tokens} "
+        f"near {RELEVANT}{narrow} {MARKED} {LACKING} {MAX_FRAGMENTS} {FIRST_GAIN} {NEXT_GAIN} {MAX_WORDS}{weights}"
     )
     return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
@@ -322,8 +314,7 @@ def fragments_of(sentence: str, window: Window) -> tuple[Fragment, ...]:
             break
         chosen.append(best)
         covered |= matched[best]
-    passages = [window.passages[i] for i in sorted(chosen)]
-    return tuple(Fragment(p.text, p.start, p.end) for p in passages)
+    return tuple(Fragment(p.text, p.start, p.end) for p in (window.passages[i] for i in sorted(chosen)))
 
 
 def _damaged(folder: Path, error: Exception) -> ValueError:

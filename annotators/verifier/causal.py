@@ -1,8 +1,5 @@
 """The causal-LM discriminative annotator: one forward pass of a decoder judges every sentence of an answer.
 
-annotator = CausalAnnotator.from_pretrained("out/runs/annotators-discriminative/annotator")
-annotator.annotate(question=…, reference=…, answer=…)
-
 Source: ANAH (ACL 2024), §3.2: a pre-trained LM, its last layer replaced by a linear one of four classes. A sentence is
 read at its last token, so a verdict depends on nothing after it. It gives labels and scores, no fragments and no
 corrections. In training, labels stand at these tokens, and rows of two-way sources ("unsupported") are a fifth class,
@@ -18,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,22 +102,19 @@ class CausalAnnotator(Annotator):
         return digest.hexdigest()[:16]
 
     def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
-        """One judgement per sentence, in order; sentences of one answer are read in one pass."""
-        rows: list[dict[str, Any]] = [{**s.record, "sentence": s.text} for s in sentences]
-        for row, s in zip(rows, sentences, strict=True):
-            if s.answer != s.text:  # else it is judged as given: its row may say where it stands in an answer
-                row["start"] = s.start
+        """Sentences of one answer are read in one pass."""
+        # One that is judged as given may have a row that says where it stands in an answer.
+        starts = [{"start": s.start} if s.answer != s.text else {} for s in sentences]
+        rows = [{**s.record, "sentence": s.text, **start} for s, start in zip(sentences, starts, strict=True)]
         readings, places = readings_of(rows)
         statuses = [self._unjudgeable(s, readings[n].answer) for s, (n, _) in zip(sentences, places, strict=True)]
         asked = sorted({n for (n, _), status in zip(places, statuses, strict=True) if status is None})
+        read = encode(self.tokenizer, [readings[n] for n in asked], self.max_tokens)
+        encoded = [(n, row) for n, one in zip(asked, read, strict=True) for row in one.rows if row.ends]
         found: dict[tuple[int, int], Status | np.ndarray] = {}  # by reading and sentence in it
-        encoded: list[tuple[int, Encoded]] = []
-        for n, one in zip(asked, encode(self.tokenizer, [readings[n] for n in asked], self.max_tokens), strict=True):
-            encoded += [(n, tokens) for tokens in one.rows if tokens.ends]
-            found |= {(n, number): status for number, status in one.left_out.items()}
-        chances = self._probabilities([tokens for _, tokens in encoded])
-        for (n, tokens), chances_S4 in zip(encoded, chances, strict=True):
-            found |= {(n, number): own for number, own in zip(tokens.ends, chances_S4, strict=True)}
+        found |= {(n, number): "too_long" for n, one in zip(asked, read, strict=True) for number in one.too_long}
+        for (n, row), chances_S4 in zip(encoded, self._probabilities([row for _, row in encoded]), strict=True):
+            found |= {(n, number): own for number, own in zip(row.ends, chances_S4, strict=True)}
         verdicts = [status or found.get(place, "failed") for status, place in zip(statuses, places, strict=True)]
         return [
             sentence.judged(verdict) if isinstance(verdict, str) else sentence.scored(verdict)
@@ -241,20 +236,19 @@ class Encoded:
 
 @dataclass
 class Rows:
-    """A reading as rows of ids, one unless it is too long; ``left_out`` says which sentences are in none, and why."""
+    """A reading as rows of ids, one unless it is too long; sentences in none are ``too_long``, or have no token."""
 
     rows: list[Encoded] = field(default_factory=list)
-    left_out: dict[int, Status] = field(default_factory=dict)
+    too_long: list[int] = field(default_factory=list)
 
 
 def readings_of(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Reading], list[tuple[int, int]]]:
-    """Join rows of one answer into one reading; with, for each row, the numbers of its reading and of its sentence in
-    that.
+    """Rows of one answer in one reading, and for each row the numbers of its reading and of its sentence in that.
 
     A row whose ``sentence`` stands in its ``answer`` (at ``start`` where that is given) is read there, with the other
     sentences of that answer; any other is an answer of its own. A true ``parametric`` hides the reference.
     """
-    spans_of: dict[tuple[str, str, str], dict[tuple[int, int], list[int]]] = {}
+    spans_of: dict[tuple[str, str, str], dict[tuple[int, int], list[int]]] = defaultdict(lambda: defaultdict(list))
     for number, row in enumerate(rows):
         sentence, answer = row["sentence"], row.get("answer") or ""
         bare = sentence.strip()
@@ -265,16 +259,14 @@ def readings_of(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Reading], list[
             answer, start = sentence, 0
         start += len(sentence) - len(sentence.lstrip())
         reference = "" if row.get("parametric") else row["reference"]
-        key = (row.get("question") or "", reference, answer)
-        spans_of.setdefault(key, {}).setdefault((start, start + len(bare)), []).append(number)
+        spans_of[row.get("question") or "", reference, answer][start, start + len(bare)].append(number)
     places = [(0, 0)] * len(rows)
     readings: list[Reading] = []
     for key, members in spans_of.items():
-        spans = sorted(members)
-        for sentence_number, span in enumerate(spans):
+        for sentence_number, span in enumerate(sorted(members)):
             for number in members[span]:
                 places[number] = (len(readings), sentence_number)
-        readings.append(Reading(*key, tuple(spans)))
+        readings.append(Reading(*key, tuple(sorted(members))))
     return readings, places
 
 
@@ -310,7 +302,7 @@ def _rows(
     ids_T, offsets_T2 = answer
     spans = [(a + len(HEADINGS["answer"]), b + len(HEADINGS["answer"])) for a, b in reading.spans]
     ends = last_tokens(offsets_T2, spans)
-    out = Rows(left_out={n: "failed" for n, end in enumerate(ends) if end < 0})
+    out = Rows()
     has_reference = bool(reading.reference.strip())
     before = [*head, *reference_T.tolist(), *between] if has_reference else head
     if len(before) + len(ids_T) <= max_tokens:
@@ -329,7 +321,7 @@ def _rows(
         window = _window(tokenizer, reading.reference, text, budget) if has_reference else []
         before = [*head, *window, *between] if window else head
         if len(before) + len(part_T) > max_tokens:
-            out.left_out |= dict.fromkeys(numbers, "too_long")
+            out.too_long += numbers
             continue
         places = {n: len(before) + end for n, end in zip(numbers, part_ends, strict=True) if end >= 0}
         out.rows.append(Encoded([*before, *part_T.tolist()], places))
@@ -339,7 +331,7 @@ def _rows(
 def _runs(
     offsets_T2: np.ndarray, spans: Sequence[tuple[int, int]], ends: Sequence[int], room: int, out: Rows
 ) -> list[list[int]]:
-    """Numbers of sentences, in runs whose tokens fit into ``room`` with the heading; others are left out of ``out``."""
+    """Numbers of sentences, in runs whose tokens fit into ``room`` with the heading; others are noted in ``out``."""
     heading = 4 + int(np.searchsorted(offsets_T2[:, 0], len(HEADINGS["answer"])))
     runs: list[list[int]] = []
     first = 0
@@ -353,7 +345,7 @@ def _runs(
             runs.append([n])
             first = start
         else:
-            out.left_out[n] = "too_long"
+            out.too_long.append(n)
     return runs
 
 
@@ -476,7 +468,7 @@ def load_classifier(folder: Path, *, dtype: Any) -> PreTrainedModel:
     if (folder / "adapter_config.json").is_file():
         from peft import PeftConfig, PeftModel
 
-        base = PeftConfig.from_pretrained(folder).base_model_name_or_path
+        base = PeftConfig.from_pretrained(str(folder)).base_model_name_or_path
         if not base:
             raise ValueError(f"{folder}: expected base_model_name_or_path in adapter_config.json, got none; add it")
         return PeftModel.from_pretrained(new_head(base, dtype=dtype), folder).merge_and_unload().eval()

@@ -220,13 +220,9 @@ class Verifier:
             AutoTokenizer,
         )
 
-        self.base = base
-        self.layers = layers
-        self.lora = lora
+        self.base, self.layers, self.lora = base, layers, lora
         self.device, self.dtype = placed(device, dtype)
-        folder = locate(base)
-        self._folder = folder
-        self._stored: dict[str, torch.Tensor] | None = None  # as they were given: an adapter is merged in
+        self._folder = folder = locate(base)
         self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
         config = AutoConfig.from_pretrained(folder)
         causal = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and type(config) not in MODEL_FOR_MASKED_LM_MAPPING
@@ -258,8 +254,8 @@ class Verifier:
                 if parameter.requires_grad:
                     parameter.data = parameter.data.float()
         self.network = Network(model, causal)
+        self._stored = weights  # as they were given: an adapter is merged in
         if weights is not None:
-            self._stored = weights
             self.take(weights, targets)
             self.network.to(getattr(torch, self.dtype))
         self.network.eval().to(self.device)
@@ -352,18 +348,16 @@ class Verifier:
         shared = first - len(self._cues[SENTENCE]) if self.network.causal else 0
         return Input(np.array(ids), np.array(kinds + [0] * len(self._end)), first, offsets, shared)
 
-    def batch(self, packs: Sequence[Sequence[Input]], width: int | None = None) -> dict[str, torch.Tensor]:
-        """Arguments of the network, on the device: a row for each pack, padded to ``width`` tokens or to the longest.
+    def batch(self, packs: Sequence[Sequence[Input]], width: int) -> dict[str, torch.Tensor]:
+        """Arguments of the network, on the device: a row for each pack, padded to ``width`` tokens.
 
         The inputs of a pack stand behind the tokens that they share, and none sees another.
         """
-        lengths = [self.length_of(pack) for pack in packs]
-        shape = (len(packs), width or max(lengths))
+        shape = (len(packs), width)
         ids, kinds = np.full(shape, self.tokenizer.pad_token_id or 0), np.zeros(shape, np.int64)
         position, owner = np.zeros(shape, np.int64), np.full(shape, -2)  # of the pack's inputs; −1 shared, −2 padding
         sentence = np.zeros((sum(map(len, packs)), shape[1]), bool)
-        rows: list[int] = []
-        last: list[int] = []
+        rows, last = list[int](), list[int]()
         for b, pack in enumerate(packs):
             at = 0
             for n, read in enumerate(pack):

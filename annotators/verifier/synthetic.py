@@ -461,10 +461,8 @@ def with_addition(sentence: str, other: str, random: Random) -> tuple[str, Span]
 
 
 class Maker:
-    """Makes examples out of documents and people's supported sentences.
-
-    ``sentences`` are those of the documents: what is added, and where words are plausible, is learned from them.
-    """
+    """Makes examples of documents and people's supported sentences; all ``sentences`` of the documents say what may be
+    added, and which words stand between which others."""
 
     def __init__(self, sentences: Sequence[str]) -> None:
         self.sentences = sentences

@@ -39,7 +39,6 @@ from annotators.text.normalise import clean_text
 from annotators.verifier.annotator import EVIDENCE_TOKENS, DiscriminativeAnnotator, stored, unjudgeable
 from annotators.verifier.data import (
     NO_FACT,
-    PAIR_SHARES,
     SUPPORTED,
     Example,
     Row,
@@ -58,11 +57,6 @@ from annotators.verifier.model import MINILM, Input, Verifier, packs_of
 from annotators.verifier.synthetic import Maker, dense_examples, proper, talk
 
 log = logging.getLogger(__name__)
-SOURCES = (
-    "begin", "dialfact_small", "expertqa", "factcheckgpt", "factcheckgpt_pair", "faithdial_audit", "fm2",
-    "halueval_qa", "summedits", "wice",
-)  # fmt: skip
-"""English sources of labelled sentences whose licences allow shipped weights."""
 TOKEN_WEIGHT, POSITIVE_TOKEN = 0.5, 3.0
 """Weight of the token head's loss, and in it of unsupported tokens, which are few."""
 RANK_WEIGHT, MARGIN = 0.5, 1.0
@@ -93,8 +87,8 @@ class Settings:
     """
 
     data: Path
-    sources: tuple[str, ...] = SOURCES
-    pairs: tuple[str, ...] = tuple(PAIR_SHARES)
+    sources: tuple[str, ...]
+    pairs: tuple[str, ...]
     base: str = MINILM
     layers: int | None = None
     lora: int | None = None
@@ -122,10 +116,8 @@ class Settings:
 
 
 def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
-    """Train, going on from what an earlier start with the same settings left in ``work``.
-
-    CannotTrainError where no labelled sentence can be learned, the teacher is not there, or what is started with has
-    another base.
+    """Train, going on from what an earlier start with the same settings left in ``work``; CannotTrainError where no
+    labelled sentence can be learned, the teacher is not there, or what is started with has another base.
     """
     rows = read_rows(settings.data)
     train = [row for row in rows if row["fold"] in FOLD_NAMES["train"] and usable(row, settings)]
@@ -335,9 +327,8 @@ def taught_loss(logits_B4: torch.Tensor, taught_B4: torch.Tensor, weight_B: torc
 
 
 def rank_loss(logits_B4: torch.Tensor, target_B: torch.Tensor, cases: Sequence[str]) -> torch.Tensor:
-    """The mean of softplus(MARGIN − (s_i − s_j)) over pairs of one case with i supported and j not; 0 without one.
-
-    s is the log-odds of "supported" among the three verdicts.
+    """The mean of softplus(MARGIN − (s_i − s_j)) over pairs of one case with i supported and j not; 0 without one; s is
+    the log-odds of "supported" among the three verdicts.
     """
     log_p = log_softmax(logits_B4[:, :3], -1)
     score = log_p[:, 0] - torch.logaddexp(log_p[:, 1], log_p[:, 2])

@@ -20,12 +20,6 @@ REFERENCE = "The lighthouse at Cape Farewell was built in {} by {} and stands {}
 POINT = op.OperatingPoint("p", 0.7, 0.8, 0.5, 0.5)
 
 
-def test_sigmoid_by_hand() -> None:
-    # logit(0.8) = ln 4; slope 0.5 halves it: 1 / (1 + e^(−ln 2)) = 2/3. Intercept ln 3 alone: 3/4 at even odds.
-    assert op.sigmoid(np.array([0.8]), 0.5, 0.0)[0] == pytest.approx(2 / 3)
-    assert op.sigmoid(np.array([0.5]), 1.0, math.log(3))[0] == pytest.approx(3 / 4)
-
-
 def test_fit_by_hand() -> None:
     # Two shares, 0.2 and 0.8, thirty rows each; 9 of 30 and 21 of 30 supported. Platt's targets are t₊ = 31/32 and
     # t₋ = 1/32, so the fitted probabilities are (9·31/32 + 21·1/32) / 30 = 300/960 = 0.3125 and 0.6875.

@@ -34,12 +34,6 @@ def test_nearest_equals_the_whole_matrix(monkeypatch, rows, columns):
     np.testing.assert_array_equal(nearest(vectors, 10, texts=texts), whole_matrix(vectors, 10, texts))
 
 
-def test_equal_texts_are_no_neighbours():
-    vectors = unit([[1, 0], [1, 0], [1, 1]])
-    np.testing.assert_array_equal(nearest(vectors, 2, texts=["a", "a", "b"]), [[2, -1], [2, -1], [0, 1]])
-    np.testing.assert_array_equal(nearest(vectors[:1], 2), [[-1, -1]])
-
-
 def test_random_neighbours_are_dissimilar_and_seeded():
     vectors = unit(np.random.default_rng(1).normal(size=(400, 3)))
     drawn = random_dissimilar(vectors, 25, seed=5)

@@ -39,13 +39,7 @@ def scores_of(found: Any) -> np.ndarray:
 
 
 def test_the_longest_row_leaves_out_the_positions_that_roberta_skips() -> None:
-    sizes = {
-        "hidden_size": 8,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 1,
-        "intermediate_size": 8,
-        "vocab_size": 9,
-    }
+    sizes = dict(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8, vocab_size=9)
     roberta = RobertaForTokenClassification(RobertaConfig(**sizes, max_position_embeddings=20, pad_token_id=1))
     assert (causal.longest(roberta, 99), causal.longest(roberta, 7)) == (18, 7)
     roberta(torch.full((1, 18), 3))
@@ -168,7 +162,7 @@ def test_long_references_are_windowed_long_answers_cut() -> None:
     answer = " ".join(f"Sentence number {n} of the answer." for n in range(60))
     spans = tuple(split_sentences(answer))
     (found,) = causal.encode(made, [causal.Reading("", reference, answer, spans)], 256)
-    assert found.left_out == {}
+    assert found.too_long == []
     assert sorted(n for row in found.rows for n in row.ends) == list(range(60))
     assert all(len(row.ids) <= 256 for row in found.rows)
     for row in found.rows:
@@ -176,7 +170,7 @@ def test_long_references_are_windowed_long_answers_cut() -> None:
             assert made.decode(row.ids[: place + 1]).endswith(f"Sentence number {number} of the answer.")
     endless = "word " * 400
     (found,) = causal.encode(made, [causal.Reading("", reference, f"Short one. {endless}", ((0, 10), (11, 2010)))], 256)
-    assert found.left_out == {1: "too_long"}
+    assert found.too_long == [1]
     assert [list(row.ends) for row in found.rows] == [[0]]
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from annotators.verifier import data, synthetic
 from annotators.verifier.data import UNSUPPORTED, Example
-from annotators.verifier.training import SOURCES
 from tests.helpers.jsonl import read_rows, write_rows
 
 
@@ -139,13 +138,6 @@ def test_corrections_are_supported_examples_of_the_case(tmp_path: Path) -> None:
     data.write_examples(made, tmp_path / "e.jsonl")
     assert data.read_examples(tmp_path / "e.jsonl") == made
     assert isinstance(made[0], Example)
-
-
-def test_sources_are_the_english_trainable_ones() -> None:
-    names = (
-        "factcheckgpt factcheckgpt_pair fm2 dialfact_small wice begin faithdial_audit expertqa summedits halueval_qa"
-    )
-    assert set(SOURCES) == set(names.split())
 
 
 def test_sentences_about_texts_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

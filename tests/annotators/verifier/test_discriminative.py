@@ -60,11 +60,6 @@ def tiny(base: str) -> DiscriminativeAnnotator:
     return DiscriminativeAnnotator(Verifier(base, verifier.packed(), dtype="float32"), evidence_tokens=60)
 
 
-@pytest.fixture(scope="module")
-def embedded() -> Any:
-    return load_annotator("embedded-fast")
-
-
 def all_scores(annotations: list) -> np.ndarray:
     return np.array([[s.scores[x] for x in LABELS] for a in annotations for s in a.sentences if s.scores])
 
@@ -230,12 +225,9 @@ def test_save_and_load(tmp_path: Path, tiny: DiscriminativeAnnotator) -> None:
 
 
 def test_fingerprint_tells_settings_apart(tiny: DiscriminativeAnnotator, base: str, tmp_path: Path) -> None:
-    options = (
-        {"evidence_tokens": 61},
-        {"evidence_tokens": 60, "languages": None},
-        {"evidence_tokens": 60, "narrow_tokens": 9},
-    )
-    others = [DiscriminativeAnnotator(tiny.verifier, **option) for option in options]
+    settings = {"evidence_tokens": 60}
+    changes = ({"evidence_tokens": 61}, {"languages": None}, {"narrow_tokens": 9})
+    others = [DiscriminativeAnnotator(tiny.verifier, **settings | change) for change in changes]
     others.append(DiscriminativeAnnotator(Verifier(base, dtype="float32"), evidence_tokens=60))
     elsewhere = shutil.copytree(base, tmp_path / "base")
     (elsewhere / "config.json").write_text((elsewhere / "config.json").read_text() + " ")
@@ -301,22 +293,11 @@ def test_failures_of_the_base_are_its_own(tmp_path: Path, tiny: DiscriminativeAn
 def test_thresholds_of_other_weights_are_refused(tmp_path: Path, tiny: DiscriminativeAnnotator) -> None:
     tiny.save_pretrained(tmp_path)
     point = Calibration(tiny.fingerprint, 1.0, 0.0, OperatingPoint("x", 0.5, 0.5))
-    for annotator in (point.annotator, "f" * 16):
-        replace(point, annotator=annotator).save(tmp_path / "operating.json")
-        if annotator == tiny.fingerprint:
-            assert load_annotator(str(tmp_path), dtype="bfloat16").calibration == point
-            continue
-        with pytest.raises(ValueError, match=f"of the weights beside it .{tiny.fingerprint}.*, got one of ffff"):
-            load_annotator(str(tmp_path))
-
-
-def test_shipped_verdicts_and_evidence(embedded: Any) -> None:
-    answer = "The lighthouse at Cape Farewell was built in 1890. Its first keeper was Robert Wilson. Is that fine?"
-    false, true, talk = embedded.annotate(reference=REFERENCE, answer=answer).sentences
-    assert false.scores["supported"] < 0.4 < 0.7 < true.scores["supported"]
-    assert [f.text for f in false.fragments] == ["The lighthouse at Cape Farewell was built in 1870."]
-    assert true.fragments[0].text.startswith("Its first keeper was Robert Wilson")
-    assert (talk.label, talk.fragments) == ("no_fact", ())
+    point.save(tmp_path / "operating.json")
+    assert load_annotator(str(tmp_path), dtype="bfloat16").calibration == point
+    replace(point, annotator="f" * 16).save(tmp_path / "operating.json")
+    with pytest.raises(ValueError, match=f"of the weights beside it .{tiny.fingerprint}.*, got one of ffff"):
+        load_annotator(str(tmp_path))
 
 
 def test_small_one_judges_where_model_is_missing(
