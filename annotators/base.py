@@ -63,18 +63,15 @@ class Annotator(Protocol):
     """Judges whole answers, or sentences as they are given. A kind of annotator derives from it and gives ``judge``.
 
     ``fingerprint`` changes with everything that verdicts depend on, beside the precision in which trained annotators
-    are read: in bfloat16 a sentence near a threshold may get another verdict than in float32. ``reads`` are the fields
-    of a row that a verdict depends on; ``languages`` are those of which every sentence is judged (None: all);
-    ``calibration`` makes the verdicts of what has scores (None: the labels of ``judge`` stand); ``asks`` are the
-    annotators that it asks, of a cascade or an ensemble.
+    are read: in bfloat16 a sentence near a threshold may get another verdict than in float32.
     """
 
     name: str
     fingerprint: str
-    reads: tuple[str, ...] = ("question", "reference", "sentence", "language")
-    languages: tuple[str, ...] | None = None
-    calibration: Calibration | None = None
-    asks: tuple[Annotator, ...] = ()
+    reads: tuple[str, ...] = ("question", "reference", "sentence", "language")  # of a row, what a verdict depends on
+    languages: tuple[str, ...] | None = None  # of which every sentence is judged; None: all
+    calibration: Calibration | None = None  # makes the verdicts of what has scores; None: the labels of judge() stand
+    asks: tuple[Annotator, ...] = ()  # those that a cascade or an ensemble asks
 
     @abstractmethod
     def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:

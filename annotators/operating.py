@@ -12,6 +12,7 @@ import hashlib
 import json
 import math
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -42,17 +43,15 @@ N_FOLDS = 5
 class OperatingPoint:
     """Thresholds on probabilities that hold where ``expected_rate`` of the factual sentences are hallucinated.
 
-    Flagged from ``flag_at`` = least 1 − P(supported | factual), else supported from ``support_at`` = least P(supported
-    | factual), else unsure. ``fitted_rate`` is the rate of the rows that the probabilities were fitted on. All are in
-    (0, 1), and flag_at + support_at ≥ 1.
+    All are in (0, 1), and flag_at + support_at ≥ 1: what is neither flagged nor supported is unsure.
     """
 
     __pydantic_config__ = _AS_SAVED
     name: str
-    flag_at: Rate
-    support_at: Rate
+    flag_at: Rate  # flagged from this 1 − P(supported | factual)
+    support_at: Rate  # else supported from this P(supported | factual)
     expected_rate: Rate = EXPECTED_RATE
-    fitted_rate: Rate = 0.5
+    fitted_rate: Rate = 0.5  # of the rows that the probabilities were fitted on
 
     def at(self, rate: float) -> OperatingPoint:
         """The same verdicts on probabilities at another expected rate; ValueError where it is not in (0, 1)."""
@@ -300,18 +299,20 @@ def fit_calibration(
         )
     x, w = share[kept], np.ones(n) if weights is None else weights[kept]
     own = np.array([labels[i] != "no_fact" for i in kept.tolist()])
-    if len(set(y[own].tolist())) < 2:
-        raise ValueError(
-            f"calibration: expected supported and hallucinated rows that the annotator gives a verdict, got "
-            f"{(own & y).sum()} and {(own & ~y).sum()}; it calls {(~own).sum()} of {n} no_fact"
-        )
 
     def fitted(rows: Bools) -> Calibration:
+        some = rows & own
+        if not 0 < y[some].sum() < some.sum():
+            raise ValueError(
+                f"calibration: expected supported and hallucinated rows that the annotator gives a verdict, got "
+                f"{(some & y).sum()} and {(some & ~y).sum()}; it calls {(~own).sum()} of {n} no_fact"
+            )
         slope, intercept = fit_sigmoid(x[rows], y[rows], w[rows] / w[rows].mean())
-        rate, some = float(w[rows & ~y].sum() / w[rows].sum()), rows & own
+        rate = float(w[rows & ~y].sum() / w[rows].sum())
         cuts = thresholds(sigmoid(x[some], slope, intercept), y[some], w[some], false_flags, false_passes)
         return Calibration(annotator, slope, intercept, OperatingPoint(name, *cuts, rate, rate))
 
+    found = fitted(np.ones(n, dtype=bool))
     # Folds for honest figures: whole groups together, dealt out in the order in which groups come.
     names = [groups[i] for i in kept.tolist()]
     dealt = {g: i % N_FOLDS for i, g in enumerate(dict.fromkeys(names))}
@@ -319,11 +320,8 @@ def fit_calibration(
     crossed, verdicts = np.full(n, np.nan), np.full(n, NO_FACT)
     for k in range(N_FOLDS):
         test = fold == k
-        if min(y[~test & own].sum(), (~y)[~test & own].sum()) > 0:
-            try:
-                part = fitted(~test)
-            except ValueError:
-                continue
+        with suppress(ValueError):  # its own rows are needed to fit at all
+            part = fitted(~test)
             crossed[test] = part.support(x[test])
             verdicts[test] = np.where(own[test], part.point.verdicts(crossed[test]), NO_FACT)
     known = np.flatnonzero(~np.isnan(crossed))
@@ -335,5 +333,4 @@ def fit_calibration(
         "false_flags": false_flags, "false_passes": false_passes,
         "table": operating_table(verdicts[known], golds, w[known], [names[i] for i in known.tolist()]),
     }  # fmt: skip
-    found = fitted(np.ones(n, dtype=bool))
     return replace(found, point=found.point.at(expected_rate), report=report)

@@ -20,17 +20,13 @@ MOST_FAILED = 0.5  # share of failed sentences above which no rate is given
 
 @dataclass(frozen=True)
 class Fragment:
-    """A piece of the reference: ``reference[start:end] == text`` (code points).
-
-    ``match`` is 1, or the similarity in [0, 1] of what an annotator wrote where it wrote the piece in other words.
-    ``written`` is what it wrote, "" where that is the text itself.
-    """
+    """A piece of the reference: ``reference[start:end] == text`` (code points)."""
 
     text: str
     start: int
     end: int
-    match: float = 1.0
-    written: str = ""
+    match: float = 1.0  # or the similarity in [0, 1] of what an annotator wrote, where that is in other words
+    written: str = ""  # what it wrote; "" where that is the text itself
 
     def to_dict(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value != {"match": 1, "written": ""}.get(name)}
@@ -59,26 +55,19 @@ class Span:
 
 @dataclass(frozen=True)
 class SentenceAnnotation:
-    """The judgement of one sentence: ``answer[start:end] == text``.
-
-    ``label`` is None unless ``status`` is "checked"; "unsure" is judged too, but between the thresholds of the
-    operating point. ``scores`` maps each label to its probability in [0, 1] (they sum to 1), or is None where the
-    annotator has none. ``spans`` is None where the annotator does not look for them. ``not_verbatim`` are fragments
-    that an annotator wrote and that are not in the reference; ``problems`` name what was wrong with what it wrote (all
-    of it where ``status`` is "failed").
-    """
+    """The judgement of one sentence: ``answer[start:end] == text``."""
 
     text: str
     start: int
     end: int
-    status: Status
-    label: Label | None = None
-    scores: Mapping[Label, float] | None = None
+    status: Status  # "unsure": judged, but between the thresholds of the operating point
+    label: Label | None = None  # None unless checked
+    scores: Mapping[Label, float] | None = None  # probabilities in [0, 1], sum 1; None where the annotator has none
     fragments: tuple[Fragment, ...] = ()
     correction: tuple[Edit, ...] = ()
-    spans: tuple[Span, ...] | None = None
-    not_verbatim: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
+    spans: tuple[Span, ...] | None = None  # None where the annotator does not look for them
+    not_verbatim: tuple[str, ...] = ()  # fragments that an annotator wrote and that are not in the reference
+    problems: tuple[str, ...] = ()  # what was wrong with what it wrote (all of it where it failed)
 
     @property
     def support(self) -> float | None:
@@ -117,14 +106,12 @@ class SentenceAnnotation:
 
 @dataclass(frozen=True)
 class Annotation:
-    """An input record, with all its keys, its judged sentences in order, and what judged it: name and fingerprint, and
-    name, thresholds and expected rate of its operating point (None where its labels are not made by thresholds).
-    """
+    """An input record with its judged sentences, and what judged it."""
 
-    record: Mapping[str, Any]
-    sentences: tuple[SentenceAnnotation, ...]
-    annotator: Mapping[str, str] = field(default_factory=dict)
-    operating_point: Mapping[str, Any] | None = None
+    record: Mapping[str, Any]  # with all its keys
+    sentences: tuple[SentenceAnnotation, ...]  # in order
+    annotator: Mapping[str, str] = field(default_factory=dict)  # name and fingerprint
+    operating_point: Mapping[str, Any] | None = None  # its name, thresholds and expected rate; None without thresholds
 
     @property
     def hallucination_rate(self) -> float | None:

@@ -60,8 +60,8 @@ def expertise_weights(r_QN: Float) -> Float:
 
 
 def dataset_expertise(r_QN: Float) -> Float:
-    """Expertise that is constant over questions (Assumption 3.1): r_N, the mean of r over questions, not that of λ, as λ
-    of the others rises wherever a reference is missing."""
+    """Expertise that is constant over questions (Assumption 3.1): r_N, the mean of r over questions. That of λ would
+    not do, since λ of the others rises wherever a reference is missing."""
     return nan_mean(r_QN.T)
 
 

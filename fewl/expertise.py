@@ -35,11 +35,10 @@ def reference_answers(
     engine: Engine, questions: Sequence[str], *, samples: int = 1, seed: int = 0, tokens: int = TOKENS,
     on_result: OnResult | None = None,
 ) -> list[list[str]]:  # fmt: skip
-    """Ask an LLM the questions, for answers of at most so many ``tokens``.
+    """Ask an LLM the questions; ``samples`` answers of each, unless a request failed or has no :func:`whole_answer`.
 
     One sample is the greedy answer; more are drawn at temperature 1, each by a request with its own seed (a server that
-    ignores ``n`` then does no harm). ``on_result`` is told of each result. Returns the answers of each question,
-    ``samples`` of them unless a request failed or its reply holds no :func:`whole_answer`.
+    ignores ``n`` then does no harm). ``on_result`` is told of each result.
     """
     chats = [[{"role": "user", "content": f"Answer the question briefly.\n\n{question}"}] for question in questions]
     answers: list[list[str]] = [[] for _ in questions]

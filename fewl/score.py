@@ -257,15 +257,13 @@ def _pairs(of_pairs: OfPairs, left: Ints, right: Ints, asked: Ints) -> Float:
 def _laziness(of_pairs: OfPairs, layout: Layout, neighbours_PK: Ints) -> Float:
     """L_i(x) = (1/K) Σ_k s(y, h_i(x_k)), Eq. 3, over the neighbours that are there; in blocks to keep memory small."""
     n = layout.reference_QN.shape[1]
+    answered_PN = np.concatenate([layout.pool_PN, np.full((1, n), -1)])  # the last row is that of no neighbour, −1
     lazy_AN = np.empty((len(layout.answer_A), n))
     step = max(1, BLOCK_PAIRS // max(1, n * neighbours_PK.shape[1]))
     for start in range(0, len(lazy_AN), step):
         block = slice(start, start + step)
         question_B = layout.question_A[block]
-        near_BK = neighbours_PK[layout.distinct_Q[question_B]]
-        reference_BKN = layout.pool_PN[near_BK]
-        reference_BKN[near_BK < 0] = -1
-        right_BNK = np.moveaxis(reference_BKN, -1, -2)
+        right_BNK = np.moveaxis(answered_PN[neighbours_PK[layout.distinct_Q[question_B]]], -1, -2)
         s_BNK = _pairs(of_pairs, layout.answer_A[block][:, None, None], right_BNK, layout.asked_Q[question_B])
         lazy_AN[block] = core.nan_mean(s_BNK)
     return lazy_AN

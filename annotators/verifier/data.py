@@ -45,19 +45,17 @@ UNLIKE = 0.2  # stems that two sentences may share (Jaccard), so that one is no 
 
 @dataclass(frozen=True)
 class Example:
-    """A sentence to judge: texts, target (TARGET), unsupported spans (None: not known which), source, weight, the case
-    within which examples are ranked ("" for none), and a teacher's probabilities in the order of LABELS.
-    """
+    """A sentence to judge beside passages of evidence."""
 
     question: str
     sentence: str
     passages: tuple[str, ...]
-    target: int
-    spans: tuple[Span, ...] | None
+    target: int  # TARGET
+    spans: tuple[Span, ...] | None  # the unsupported ones; None: not known which
     source: str
     weight: float = 1.0
-    case: str = ""
-    taught: tuple[float, ...] | None = None
+    case: str = ""  # within which examples are ranked; "" for none
+    taught: tuple[float, ...] | None = None  # a teacher's probabilities in the order of LABELS
 
 
 _EXAMPLE = TypeAdapter(Example)

@@ -48,16 +48,15 @@ Text = tuple[str, str, Sequence[str]]
 
 @dataclass(frozen=True)
 class Cells:
-    """The words of a text as they are matched: ``starts`` and ``ends`` (_W,) in code points, ``kinds`` (_W,) 0 for
-    function words, 1 for content, 3 for numbers, 5 for names, and the ``keys`` of each, one of which must be found.
+    """The words (_W,) of a text as they are matched.
 
     A run of Han or kana is cut into characters, each with the pairs that it forms with its neighbours as keys.
     """
 
-    starts: np.ndarray
+    starts: np.ndarray  # in code points
     ends: np.ndarray
-    kinds: np.ndarray
-    keys: tuple[tuple[str, ...], ...]
+    kinds: np.ndarray  # 0 for function words, 1 for content, 3 for numbers, 5 for names
+    keys: tuple[tuple[str, ...], ...]  # of each word, one of which must be found
 
     def states(self, others: frozenset[str]) -> np.ndarray:
         """(_W,) the state of each word beside a text with the keys ``others``."""
@@ -98,15 +97,13 @@ def kinds_of(part: int, text: str, offsets: np.ndarray, others: frozenset[str]) 
 
 @dataclass(frozen=True)
 class Input:
-    """What is read: ``ids`` and ``kinds`` (T,); ``offsets`` (_S, 2) of the sentence's tokens in its text, which are
-    ``ids[first : first + _S]``; before a language model the first ``shared`` tokens do not depend on the sentence.
-    """
+    """What is read of one text."""
 
-    ids: np.ndarray
-    kinds: np.ndarray
-    first: int
-    offsets: np.ndarray
-    shared: int
+    ids: np.ndarray  # (T,)
+    kinds: np.ndarray  # (T,)
+    first: int  # the sentence's tokens are ids[first : first + _S]
+    offsets: np.ndarray  # (_S, 2) of these in its text
+    shared: int  # before a language model so many tokens, the first ones, do not depend on the sentence
 
 
 def packs_of(inputs: Sequence[Input]) -> list[list[int]]:

@@ -17,18 +17,9 @@ from random import Random
 from typing import Any
 
 from annotators.evaluation.splits import plain
+from annotators.text import words as lexicon
 from annotators.text.normalise import clean_text
-from annotators.text.words import (
-    FUNCTION_WORDS,
-    MONTHS,
-    NEGATIONS,
-    NUMBER_WORDS,
-    OPPOSITES,
-    stem_set,
-    tables,
-    units,
-    words_of,
-)
+from annotators.text.words import stem_set, units, words_of
 from annotators.verifier.data import (
     CONTRADICTORY,
     MOST_WORDS,
@@ -48,7 +39,7 @@ TALK_REFERENCES = 6
 
 # --- one edit of a supported sentence makes it false ---------------------------------------------------------------
 
-_LISTS = tables(__file__)
+_LISTS = lexicon.tables(__file__)
 FRAMES, CHATTY = tuple[str, ...](_LISTS["frames"]), tuple[str, ...](_LISTS["chatty"])
 UNITS: list[str] = _LISTS["units"].split()
 _AUXILIARY = re.compile(
@@ -92,7 +83,7 @@ def _number(sentence: str, reference: str, random: Random) -> str | None:
     if others and random.random() < 0.5:
         return _put(sentence, unit.start, unit.end, random.choice(others))
     if unit.kind == "month":
-        return _put(sentence, unit.start, unit.end, random.choice(sorted(MONTHS - {text.lower()})).title())
+        return _put(sentence, unit.start, unit.end, random.choice(sorted(lexicon.MONTHS - {text.lower()})).title())
     known = stem_set(reference)
     for _ in range(8):
         value = _other_number(text, unit.kind, random)
@@ -133,7 +124,7 @@ def _negation(sentence: str, reference: str, random: Random) -> str | None:
     negated = re.search(r"\s+(?:not|never)\b|(?<=\w)n['’]t\b", sentence)
     if negated:
         return _put(sentence, *negated.span(), "")
-    if NEGATIONS & set(words_of(sentence).lower):
+    if lexicon.NEGATIONS & set(words_of(sentence).lower):
         return None
     place = _AUXILIARY.search(sentence)
     if place is None or random.random() < 0.5:
@@ -144,11 +135,11 @@ def _negation(sentence: str, reference: str, random: Random) -> str | None:
 def _opposite(sentence: str, reference: str, random: Random) -> str | None:
     """A word turned into its opposite."""
     words = words_of(sentence)
-    found = [i for i, word in enumerate(words.lower) if word in OPPOSITES]
+    found = [i for i, word in enumerate(words.lower) if word in lexicon.OPPOSITES]
     if not found:
         return None
     i = random.choice(found)
-    text = OPPOSITES[words.lower[i]]
+    text = lexicon.OPPOSITES[words.lower[i]]
     return _put(sentence, words.starts[i], words.ends[i], text.title() if sentence[words.starts[i]].isupper() else text)
 
 
@@ -190,7 +181,8 @@ _GROUPS = [group.split("|") for group in _LISTS["synonyms"].split("; ")]
 _SWAP = {word: [other for other in group if other != word] for group in _GROUPS for word in group}
 _ANY = re.compile(r"\b(" + "|".join(sorted(map(re.escape, _SWAP), key=len, reverse=True)) + r")\b")
 _CARDINALS = "two three four five six seven eight nine ten eleven twelve".split()
-_SPELLED = {NUMBER_WORDS[word]: word for word in _CARDINALS} | {word: NUMBER_WORDS[word] for word in _CARDINALS}
+_DIGITS = {word: lexicon.NUMBER_WORDS[word] for word in _CARDINALS}
+_SPELLED = _DIGITS | {digits: word for word, digits in _DIGITS.items()}
 _RELATIVE = re.compile(
     r"^(?P<head>[A-Z][^,;()]{2,60}), (?:which|who) (?P<rest>(?:is|was|are|were|has|had)\b[^,;]{8,}),"
 )
@@ -205,7 +197,7 @@ _ASIDE = re.compile(r", (?:which|who|where|including|such as|as well as|after|wh
 def decapitalised(sentence: str) -> str:
     """For the middle of another sentence: a function word at the start loses its capital."""
     first = sentence.split(" ", 1)[0]
-    return sentence[:1].lower() + sentence[1:] if first.lower() in FUNCTION_WORDS and first != "I" else sentence
+    return sentence[:1].lower() + sentence[1:] if first.lower() in lexicon.FUNCTION_WORDS and first != "I" else sentence
 
 
 def _capitalised(sentence: str) -> str:
@@ -329,7 +321,7 @@ def voices(sentence: str) -> tuple[str, str] | None:
     """
     passive = _PASSIVE.match(sentence)
     match = passive or _ACTIVE.match(sentence)
-    if match is None or match["a"].split()[0].lower() in FUNCTION_WORDS - {"the", "a", "an"}:
+    if match is None or match["a"].split()[0].lower() in lexicon.FUNCTION_WORDS - {"the", "a", "an"}:
         return None
     if match["b"].endswith("day") or _GOES_ON.match(sentence, match.end()):  # "announced Wednesday"
         return None
@@ -344,7 +336,7 @@ def voices(sentence: str) -> tuple[str, str] | None:
 def rejoined(sentence: str) -> str | None:
     """ "A and B" as "B and A": still true."""
     match = _JOINED.search(sentence)
-    if match is None or match["a"].split()[0].lower() in FUNCTION_WORDS:
+    if match is None or match["a"].split()[0].lower() in lexicon.FUNCTION_WORDS:
         return None
     return f"{sentence[: match.start()]}{match['b']} {match['and']} {match['a']}{sentence[match.end() :]}"
 

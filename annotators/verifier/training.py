@@ -36,23 +36,9 @@ from annotators.evaluation.splits import FOLD_NAMES, group_rows
 from annotators.operating import equal_weights, fit_calibration
 from annotators.text.language import stated
 from annotators.text.normalise import clean_text
+from annotators.verifier import data
 from annotators.verifier.annotator import EVIDENCE_TOKENS, DiscriminativeAnnotator, stored, unjudgeable
-from annotators.verifier.data import (
-    NO_FACT,
-    SUPPORTED,
-    Example,
-    Row,
-    json_lines,
-    labelled_examples,
-    pair_examples,
-    read_examples,
-    read_pairs,
-    read_rows,
-    sentences_of,
-    text_examples,
-    windows,
-    write_examples,
-)  # fmt: skip
+from annotators.verifier.data import NO_FACT, SUPPORTED, Example, Row
 from annotators.verifier.model import MINILM, Input, Verifier, packs_of
 from annotators.verifier.synthetic import Maker, dense_examples, proper, talk
 
@@ -73,53 +59,42 @@ class CannotTrainError(ValueError):
 
 @dataclass(frozen=True)
 class Settings:
-    """What a training run depends on.
+    """What a training run depends on; rates are the highest of each stage."""
 
-    ``data`` has sentences/, binary/, spans/, pairs/ and documents/; ``base`` is a hub id, folder or packaged model, of
-    which the first ``layers`` layers are taken (None: all) and trained by LoRA of the rank ``lora`` where one is given;
-    rates are the highest of each stage; ``edited`` and ``replayed`` are the edits and pairs that are mixed into the
-    human labels; a step reads ``tokens`` tokens; ``languages`` are the codes of what is learned and will be
-    judged, None for any; ``evidence_tokens`` of a reference stand beside a labelled sentence, and beside one that is
-    judged, which is then read beside ``narrow_tokens`` too (None: it is not). The last stage takes ``further`` examples
-    (0: there is none) of at most so many labels (None: all), edits, pairs and dense pairs, and sentences about so many
-    written texts; ``teacher`` names an embedded annotator whose probabilities are learned in it. ``start`` names one
-    whose weights, of the same base, the last stage begins with, in the place of the first two.
-    """
-
-    data: Path
-    sources: tuple[str, ...]
-    pairs: tuple[str, ...]
-    base: str = MINILM
-    layers: int | None = None
-    lora: int | None = None
+    data: Path  # with sentences/, binary/, spans/, pairs/ and documents/
+    sources: tuple[str, ...]  # of labelled sentences
+    pairs: tuple[str, ...]  # sources of pairs
+    base: str = MINILM  # hub id, folder or packaged model
+    layers: int | None = None  # the first ones of the base that are taken; None: all
+    lora: int | None = None  # rank; None: all weights are trained
     seed: int = 0
     pair_rate: float = 1.5e-4
     pair_epochs: float = 1.0
     label_rate: float = 8e-5
     label_epochs: float = 2.0
-    edited: int = 9_000
-    replayed: int = 6_000
-    tokens: int = 4096
-    languages: tuple[str, ...] | None = ("en",)
-    evidence_tokens: int = EVIDENCE_TOKENS
-    narrow_tokens: int | None = None
-    further: int = 0
-    further_labels: int | None = None
+    edited: int = 9_000  # edits that are mixed into the human labels
+    replayed: int = 6_000  # pairs that are mixed into them
+    tokens: int = 4096  # of a step
+    languages: tuple[str, ...] | None = ("en",)  # codes of what is learned and will be judged, None for any
+    evidence_tokens: int = EVIDENCE_TOKENS  # of a reference, beside a labelled sentence and beside one that is judged
+    narrow_tokens: int | None = None  # beside which one that is judged is read too; None: it is not
+    further: int = 0  # examples of the last stage; 0: there is none
+    further_labels: int | None = None  # they are drawn from at most so many labels (None: all), and from so many …
     further_edits: int = 16_000
     further_pairs: int = 8_000
-    further_dense: int = 0
-    further_texts: int = 0
+    further_dense: int = 0  # pairs beside similar evidence
+    further_texts: int = 0  # written texts, of which all sentences are taken
     further_rate: float = 1e-4
     further_epochs: float = 3.0
-    teacher: str | None = None
-    start: str | None = None
+    teacher: str | None = None  # an embedded annotator whose probabilities are learned in the last stage
+    start: str | None = None  # one whose weights, of the same base, it begins with, in the place of the first two
 
 
 def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
     """Train, going on from what an earlier start with the same settings left in ``work``; CannotTrainError where no
     labelled sentence can be learned, the teacher is not there, or what is started with has another base.
     """
-    rows = read_rows(settings.data)
+    rows = data.read_rows(settings.data)
     train = [row for row in rows if row["fold"] in FOLD_NAMES["train"] and usable(row, settings)]
     if not train:
         raise CannotTrainError(
@@ -133,14 +108,14 @@ def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
     if settings.start is not None:
         start_with(verifier, settings.start)
     held_out = [row for row in rows if row["fold"] not in FOLD_NAMES["train"]]
-    read = read_pairs(settings.data, settings.pairs, held_out)
-    pairs = kept(work / "pairs.jsonl", lambda: pair_examples(read, settings.seed))
+    read = data.read_pairs(settings.data, settings.pairs, held_out)
+    pairs = kept(work / "pairs.jsonl", lambda: data.pair_examples(read, settings.seed))
     learned = [example for example in pairs if not watched(example)]
     stage = partial(train_stage, verifier, tokens=settings.tokens)
     if settings.start is None:
         stage(learned, work / "pairs", epochs=settings.pair_epochs, rate=settings.pair_rate, seed=settings.seed)
         labels = kept(
-            work / "labels.jsonl", lambda: labelled_examples(train, verifier.tokenize, settings.evidence_tokens)
+            work / "labels.jsonl", lambda: data.labelled_examples(train, verifier.tokenize, settings.evidence_tokens)
         )
         edits = kept(work / "edits.jsonl", lambda: edited_examples(train, settings, verifier))
         mixed = mixture(labels, edits, learned, settings)
@@ -148,7 +123,7 @@ def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
     if settings.further:
         before = {name: p.detach().clone() for name, p in verifier.network.named_parameters() if p.requires_grad}
         dense = dense_examples(read, settings.further_dense, settings.seed) if settings.further_dense else []
-        about = text_examples(settings.further_texts, verifier.tokenize, settings.evidence_tokens, settings.seed)
+        about = data.text_examples(settings.further_texts, verifier.tokenize, settings.evidence_tokens, settings.seed)
         more = further_examples(teacher, verifier, settings, train, learned, [*dense, *about], work / "further")
         rate, epochs = settings.further_rate, settings.further_epochs
         stage(more, work / "further", epochs=epochs, rate=rate, seed=settings.seed + 1)
@@ -212,7 +187,7 @@ def further_examples(
         verifier, budget = teacher.verifier, teacher.evidence_tokens
     most = len(rows) if settings.further_labels is None else min(settings.further_labels, len(rows))
     pool = [
-        *labelled_examples(Random(settings.seed).sample(rows, most), verifier.tokenize, budget),
+        *data.labelled_examples(Random(settings.seed).sample(rows, most), verifier.tokenize, budget),
         *edited_examples(rows, replace(settings, edited=settings.further_edits), verifier),
         *mixture((), (), pairs, replace(settings, replayed=settings.further_pairs)),
         *others,
@@ -235,8 +210,8 @@ def further_examples(
 def kept(path: Path, make: Callable[[], list[Example]]) -> list[Example]:
     """The examples that an earlier start wrote, or that are made and written now."""
     if not path.is_file():
-        write_examples(make(), path)
-    examples = read_examples(path)
+        data.write_examples(make(), path)
+    examples = data.read_examples(path)
     log.info("%s: %d examples", path.name, len(examples))
     return examples
 
@@ -263,11 +238,11 @@ def edited_examples(rows: Sequence[Row], settings: Settings, verifier: Verifier)
     documents: dict[str, tuple[list[str], str, str]] = {}  # by their text: sentences, question, source
     for row in rows:
         if row["reference"] not in documents:
-            sentences = sentences_of(row["reference"])[:MAX_PASSAGES]
+            sentences = data.sentences_of(row["reference"])[:MAX_PASSAGES]
             documents[row["reference"]] = sentences, clean_text(row["question"] or ""), row["source"]
     for path in sorted((settings.data / "documents").glob("*.jsonl")):
-        for text in (row["text"] for row in json_lines(path)):
-            documents[text] = sentences_of(text.replace("\n", " ")), "", path.stem
+        for text in (row["text"] for row in data.json_lines(path)):
+            documents[text] = data.sentences_of(text.replace("\n", " ")), "", path.stem
     prose = [s for sentences, _, _ in documents.values() for s in sentences if proper(s)]
     maker = Maker(prose)
     made: list[Example] = []
@@ -283,7 +258,7 @@ def edited_examples(rows: Sequence[Row], settings: Settings, verifier: Verifier)
     random = Random(settings.seed)
     place = {case: random.random() for case in sorted({example.case for example in made})}
     made = sorted(made, key=lambda example: place[example.case])[: settings.edited]  # cases together
-    passages = windows([(" ".join(e.passages), e.sentence) for e in made], verifier.tokenize, EDIT_TOKENS)
+    passages = data.windows([(" ".join(e.passages), e.sentence) for e in made], verifier.tokenize, EDIT_TOKENS)
     made = [replace(example, passages=found) for example, found in zip(made, passages, strict=True)]
     questions = [clean_text(row["question"]) for row in rows if row["question"]]
     return made + talk(questions, passages[:500], random)
