@@ -25,17 +25,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence to judge: ``answer[start : start + len(text)] == text``, offsets in code points.
-
-    ``answer`` is the sentence itself where it is judged as given; ``record`` is the record or row with its reference;
-    ``language`` is the declared one.
-    """
+    """A sentence to judge: ``answer[start : start + len(text)] == text``, offsets in code points."""
 
     text: str
     start: int
-    answer: str
-    record: Mapping[str, Any]
-    language: str | None = None
+    answer: str  # the sentence itself where it is judged as given
+    record: Mapping[str, Any]  # the record or row with its reference
+    language: str | None = None  # the declared one
 
     @property
     def end(self) -> int:

@@ -20,18 +20,8 @@ from annotators.evaluation.splits import plain
 from annotators.text import words as lexicon
 from annotators.text.normalise import clean_text
 from annotators.text.words import stem_set, units, words_of
-from annotators.verifier.data import (
-    CONTRADICTORY,
-    MOST_WORDS,
-    NO_FACT,
-    SUPPORTED,
-    TARGET,
-    UNSUPPORTED,
-    UNVERIFIABLE,
-    Example,
-    Row,
-    changed,
-)
+from annotators.verifier import data
+from annotators.verifier.data import CONTRADICTORY, NO_FACT, SUPPORTED, TARGET, UNSUPPORTED, UNVERIFIABLE, Example, Row
 
 Span = tuple[int, int]
 PER_DOCUMENT = 8
@@ -388,7 +378,7 @@ def dense_examples(pairs: Sequence[Row], number: int, seed: int) -> list[Example
     by what the other sentences say.
     """
     random = Random(f"dense {seed}")
-    rows = [row for row in pairs if row["source"] in GROUNDED and row["evidence"].count(" ") < MOST_WORDS / 2]
+    rows = [row for row in pairs if row["source"] in GROUNDED and row["evidence"].count(" ") < data.MOST_WORDS / 2]
     texts = sorted({clean_text(row["evidence"]) for row in rows})
     stems = [stem_set(text) for text in texts]
     found: dict[str, list[int]] = defaultdict(list)
@@ -415,7 +405,7 @@ def dense_examples(pairs: Sequence[Row], number: int, seed: int) -> list[Example
             ):
                 around.append(n)
         random.shuffle(around)
-        room = random.uniform(0.5, 1.0) * MOST_WORDS - max(row["evidence"].count(" ") + 1 for row in cases[claim])
+        room = random.uniform(0.5, 1.0) * data.MOST_WORDS - max(row["evidence"].count(" ") + 1 for row in cases[claim])
         others: list[str] = []
         for text in (texts[n] for n in around):
             if text.count(" ") < room:
@@ -431,7 +421,7 @@ def dense_examples(pairs: Sequence[Row], number: int, seed: int) -> list[Example
             out.append(made)
             if target == SUPPORTED and random.random() < 0.5:
                 false = edit(said, " ".join(others), random)
-                if false is not None and (spans := changed(said, false)):
+                if false is not None and (spans := data.changed(said, false)):
                     out.append(replace(made, sentence=false, target=CONTRADICTORY, spans=spans))
     return out
 
@@ -493,7 +483,7 @@ class Maker:
         order = (edited, turned, replaced) if roll < 0.6 else (turned, replaced, edited)
         for make, target in order if roll < 0.75 else (replaced, edited, turned):
             other = make()
-            if other is not None and other != sentence and (spans := changed(sentence, other)):
+            if other is not None and other != sentence and (spans := data.changed(sentence, other)):
                 return other, target, spans
         return None
 

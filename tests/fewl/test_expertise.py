@@ -5,17 +5,7 @@ import re
 import pytest
 
 from engines.types import Sample
-from fewl.expertise import (
-    TOKENS,
-    agreement_counts,
-    generate_pairs,
-    parse_pairs,
-    prompted_expertise,
-    reference_answers,
-    report,
-    whole_answer,
-    yes_or_no,
-)
+from fewl import expertise
 from fewl.records import read_record
 from fewl.similarity import from_function
 from tests.helpers.engines_server import Scripted
@@ -41,18 +31,18 @@ def template(*numbers):
     ("1. Wrong Answer: 月亮是奶酪\n1. Non-Wrong Answer: 月亮由岩石构成", [("月亮是奶酪", "月亮由岩石构成")], {}),
 ])  # fmt: skip
 def test_readable_pairs_are_kept_and_problems_named(reply, pairs, problems):
-    assert parse_pairs(reply) == (pairs, problems)
+    assert expertise.parse_pairs(reply) == (pairs, problems)
 
 
 def test_truncated_reply_loses_its_last_answer():
     expected = {"truncated": 1, "unpaired": 1}
-    assert parse_pairs(template(1, 2), truncated=True) == ([("wrong 1", "right 1")], expected)
+    assert expertise.parse_pairs(template(1, 2), truncated=True) == ([("wrong 1", "right 1")], expected)
 
 
 def test_missing_pairs_are_asked_for_again():
     replies = {1: template(1, 2), 2: "1. Wrong Answer: WRONG 2!\n1. Non-Wrong Answer: x\n" + template(3, 4)}
     engine = Scripted(lambda text, call: replies[call])
-    (pairs,) = generate_pairs(engine, ["Why?"], n=4)
+    (pairs,) = expertise.generate_pairs(engine, ["Why?"], n=4)
     assert pairs.iw == ["wrong 1", "wrong 2", "wrong 3", "wrong 4"]
     assert pairs.co[2] == "right 3"
     assert pairs.problems == {"duplicate": 1}
@@ -65,7 +55,7 @@ def test_missing_pairs_are_asked_for_again():
 
 def test_rounds_end_and_failures_are_counted():
     engine = Scripted(lambda text, call: None if call == 1 else "no")
-    counted = report(generate_pairs(engine, ["Why?", "How?"], n=2), 2)
+    counted = expertise.report(expertise.generate_pairs(engine, ["Why?", "How?"], n=2), 2)
     assert counted["problems"] == {"failed": 1, "no_pairs": 5}
     assert (counted["pairs_wanted"], counted["pairs"], counted["replies"]) == (4, 0, 6)
     assert counted["questions_without_pairs"] == 2
@@ -77,8 +67,8 @@ def test_agreement_counts_by_hand():
     raw |= {"co": ["red", "red!"]}
     same = from_function(lambda c, r, q: [0.7 if a[:3] == b[:3] else 0.69 for a, b in zip(c, r, strict=True)])
     # m = red: one of three wrong ones, both corrected; n = blue: one wrong, none corrected
-    assert agreement_counts([raw, {**raw, "iw": []}], same) == {"m": [(1, 2)], "n": [(1, 0)]}
-    assert agreement_counts([{**raw, "iw": []}], same) == {}
+    assert expertise.agreement_counts([raw, {**raw, "iw": []}], same) == {"m": [(1, 2)], "n": [(1, 0)]}
+    assert expertise.agreement_counts([{**raw, "iw": []}], same) == {}
 
 
 def test_prompted_expertise_by_hand():
@@ -92,9 +82,11 @@ def test_prompted_expertise_by_hand():
 
     # of the CO answered with yes or no: 2 of 3; of the IW: 1 of 2
     engine = Scripted(reply)
-    assert prompted_expertise(engine, "m", [record]) == [pytest.approx(2 / 3 - 1 / 2)]
-    assert {sampling.max_tokens for _, sampling in engine.asked} == {TOKENS}  # room for an LLM that thinks first
-    assert prompted_expertise(Scripted(reply), "other", [record]) == [None]
+    assert expertise.prompted_expertise(engine, "m", [record]) == [pytest.approx(2 / 3 - 1 / 2)]
+    assert {sampling.max_tokens for _, sampling in engine.asked} == {
+        expertise.TOKENS
+    }  # room to think first
+    assert expertise.prompted_expertise(Scripted(reply), "other", [record]) == [None]
 
 
 UNCLEAR = "Maybe||Nothing|Yesterday|Not sure.|No idea.|Not necessarily.|不确定|不太确定。|不能确定|是否如此，不清楚"
@@ -105,17 +97,19 @@ UNCLEAR += "|是不是这个主题，我不清楚"
     ("Yes| **Yes**, both|是的", True), ("No.|Not quite|不是|否", False), (UNCLEAR, None),
 ])  # fmt: skip
 def test_yes_or_no(replies, verdict):
-    assert {reply: yes_or_no(reply) for reply in replies.split("|")} == dict.fromkeys(replies.split("|"), verdict)
+    assert {reply: expertise.yes_or_no(reply) for reply in replies.split("|")} == dict.fromkeys(
+        replies.split("|"), verdict
+    )
 
 
 def test_reference_answers_are_greedy_or_drawn():
     engine = Scripted(lambda text, call: f" answer {call} ")
-    assert reference_answers(engine, ["a", "b"]) == [["answer 1"], ["answer 2"]]
+    assert expertise.reference_answers(engine, ["a", "b"]) == [["answer 1"], ["answer 2"]]
     assert engine.asked[0][1].temperature == 0
-    drawn = reference_answers(engine, ["a"], samples=3, seed=7)
+    drawn = expertise.reference_answers(engine, ["a"], samples=3, seed=7)
     assert drawn == [["answer 3", "answer 4", "answer 5"]]
     assert [sampling.seed for _, sampling in engine.asked[2:]] == [7, 8, 9]
-    assert reference_answers(Scripted(lambda text, call: None), ["a"]) == [[]]
+    assert expertise.reference_answers(Scripted(lambda text, call: None), ["a"]) == [[]]
 
 
 @pytest.mark.parametrize(("reply", "whole", "cut"), [
@@ -128,4 +122,4 @@ def test_reference_answers_are_greedy_or_drawn():
     ("是的。因为它", "是的。因为它", "是的。"),
 ])  # fmt: skip
 def test_replies_lose_thinking_and_cut_sentences(reply, whole, cut):
-    assert [whole_answer(Sample(reply, reason)) for reason in ("stop", "length")] == [whole, cut]
+    assert [expertise.whole_answer(Sample(reply, reason)) for reason in ("stop", "length")] == [whole, cut]

@@ -59,9 +59,8 @@ def test_last_token_of_each_sentence_by_hand() -> None:
     assert offsets[-1, 1] == 9
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_the_token_read_ends_its_sentence(side: str) -> None:
-    made = tokenizer(side)
+def test_the_token_read_ends_its_sentence() -> None:
+    made = tokenizer()
     spans = tuple(split_sentences(ANSWER))
     assert len(spans) == 5
     ((row,),) = (found.rows for found in causal.encode(made, [causal.Reading("Q?", REFERENCE, ANSWER, spans)], 4096))
@@ -81,9 +80,8 @@ def test_no_text_can_forge_a_field_border() -> None:
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "opt", "olmo2"])
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_one_pass_equals_one_pass_per_sentence(kind: str, side: str) -> None:
-    judge = annotator(kind, side)
+def test_one_pass_equals_one_pass_per_sentence(kind: str) -> None:
+    judge = annotator(kind)
     whole = scores_of(judge.annotate(**RECORD))
     assert whole.shape == (5, 4)
     np.testing.assert_allclose(whole.sum(1), 1)
