@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args
 
 from annotators.records import HALLUCINATED, LABELS, Annotation, Label, SentenceAnnotation
 from annotators.text.language import stated
@@ -207,22 +207,6 @@ def checked(
                     f"record {number}: expected {name!r} to be a string{absent}, got {type(value).__name__}{advice}"
                 )
     return records
-
-
-Saved = TypeVar("Saved")
-
-
-def read_saved(path: str | Path, kind: type[Saved], advice: str = "copy or train it again") -> Saved:
-    """What a JSON file says of an annotator; OSError without it, ValueError for the first field that does not fit."""
-    from pydantic import TypeAdapter, ValidationError
-
-    try:
-        return TypeAdapter(kind).validate_json(Path(path).read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "settings"
-        got = "none" if first["type"] == "missing" else f"{first['input']!r:.60}"
-        raise ValueError(f"{path}: expected {where} ({first['msg']}), got {got}; {advice}") from error
 
 
 # --- two annotators in turn: load_annotator("cascade:embedded+generative:openai:MODEL@http://127.0.0.1:8000/v1") ------

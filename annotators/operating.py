@@ -21,9 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, Field
 
-from annotators.base import read_saved
 from annotators.evaluation.metrics import Floats, Ints, bootstrap, ece, share_of, supported_score, two_way_gold
-from annotators.records import HALLUCINATED, LABELS, SentenceAnnotation
+from annotators.records import HALLUCINATED, LABELS, SentenceAnnotation, read_saved
 
 Bools = NDArray[np.bool_]
 Rate = Annotated[float, Field(gt=0, lt=1)]

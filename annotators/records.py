@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, get_args
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args
 
 Label = Literal["supported", "contradictory", "unverifiable", "no_fact"]
 Status = Literal["checked", "no_reference", "language_unsupported", "too_long", "failed", "unsure"]
@@ -155,3 +156,19 @@ def coverage(labels: Iterable[str | None]) -> float | None:
     """Share of sentences with a label (None: unsure or unchecked), "no_fact" left out; None when none is left."""
     stated = [label for label in labels if label != "no_fact"]
     return sum(label is not None for label in stated) / len(stated) if stated else None
+
+
+Saved = TypeVar("Saved")
+
+
+def read_saved(path: str | Path, kind: type[Saved], advice: str = "copy or train it again") -> Saved:
+    """What a JSON file says of an annotator; OSError without it, ValueError for the first field that does not fit."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(kind).validate_json(Path(path).read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "settings"
+        got = "none" if first["type"] == "missing" else f"{first['input']!r:.60}"
+        raise ValueError(f"{path}: expected {where} ({first['msg']}), got {got}; {advice}") from error

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import BaseModel, Field, PositiveInt
 
-from annotators.base import Annotator, Sentence, read_saved
+from annotators.base import Annotator, Sentence
 from annotators.operating import logit
-from annotators.records import LABELS, Fragment, SentenceAnnotation, Span, Status
+from annotators.records import LABELS, Fragment, SentenceAnnotation, Span, Status, read_saved
 from annotators.retrieval import Window, index_references, second_pass, select
 from annotators.text.language import MIN_WORDS, OTHERS, language_of, stated
 from annotators.text.normalise import clean, clean_text, original_span

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import BaseModel, PositiveInt
 
-from annotators.base import Annotator, Sentence, read_saved
+from annotators.base import Annotator, Sentence
 from annotators.evaluation.metrics import four_way
-from annotators.records import LABELS, Label, SentenceAnnotation, Status
+from annotators.records import LABELS, Label, SentenceAnnotation, Status, read_saved
 from annotators.retrieval import index_references, select
 from annotators.text.language import declared_or_found
 from annotators.verifier.data import TARGET, UNSUPPORTED

@@ -83,9 +83,7 @@ def test_prompted_expertise_by_hand():
     # of the CO answered with yes or no: 2 of 3; of the IW: 1 of 2
     engine = Scripted(reply)
     assert expertise.prompted_expertise(engine, "m", [record]) == [pytest.approx(2 / 3 - 1 / 2)]
-    assert {sampling.max_tokens for _, sampling in engine.asked} == {
-        expertise.TOKENS
-    }  # room to think first
+    assert {sampling.max_tokens for _, sampling in engine.asked} == {expertise.TOKENS}  # room to think first
     assert expertise.prompted_expertise(Scripted(reply), "other", [record]) == [None]
 
 

@@ -289,13 +289,12 @@ def test_recipes_have_the_settings_of_shipped_weights(name: str, shipped: dict[s
 
 
 def test_what_cannot_be_trained_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, found in (("pairs", "none of them"), ("binary", "pairs"), ("sentences", "binary")):
-        with pytest.raises(
-            UsageError, match=rf"sentences/ or binary/, and pairs/ for pair_sources; .* has {found}; give"
-        ):
-            check(recipe(tmp_path))
-        (tmp_path / name).mkdir()
-        (tmp_path / "pairs").rename(tmp_path / ("pairs" if name == "pairs" else "other"))
+    for found in ("none of them", "pairs", "binary"):
+        (tmp_path / "lacking" / found / found).mkdir(parents=True)
+        message = rf"sentences/ or binary/, and pairs/ for pair_sources; .* has {found}; give"
+        with pytest.raises(UsageError, match=message):
+            check(recipe(tmp_path / "lacking" / found))
+    (tmp_path / "binary").mkdir()
     check(recipe(tmp_path, pair_sources=[], start="embedded-fast"))  # own labels are enough
     (tmp_path / "pairs").mkdir()
     for languages in (None, ["de", "zh"]):
