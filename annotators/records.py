@@ -169,6 +169,6 @@ def read_saved(path: str | Path, kind: type[Saved], advice: str = "copy or train
         return TypeAdapter(kind).validate_json(Path(path).read_bytes())
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "settings"
+        where = ".".join(map(str, first["loc"])) or "JSON settings"
         got = "none" if first["type"] == "missing" else f"{first['input']!r:.60}"
         raise ValueError(f"{path}: expected {where} ({first['msg']}), got {got}; {advice}") from error

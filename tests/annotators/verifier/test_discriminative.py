@@ -260,7 +260,7 @@ def test_damaged_files_are_refused(tmp_path: Path, tiny: DiscriminativeAnnotator
     with pytest.raises(ValueError, match=r"expected a whole verifier\.safetensors"):
         load_annotator(str(tmp_path))
     wrong = [json.dumps({name: value for name, value in config.items() if name != "lora"}), "[]", "{", "\udcff"]
-    refused = [(text, r"lora \(Field required\), got none" if "base" in text else "settings") for text in wrong]
+    refused = [(text, r"lora \(Field required\), got none" if "base" in text else "JSON settings") for text in wrong]
     for key, value in (
         ("kind", "generative"), ("version", 0), ("labels", "supported"), ("base", None), ("layers", "1"), ("layers", 0),
         ("lora", "x"), ("languages", 3), ("languages", "en"), ("languages", []), ("evidence_tokens", "60"),
