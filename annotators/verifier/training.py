@@ -17,6 +17,7 @@ After the last stage weights are the mean of those before and after it, which ju
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import time
 from collections import defaultdict
@@ -422,21 +423,41 @@ def train_stage(
             keep(network, optimizer, folder, step, step == total)
 
 
-def keep(model: torch.nn.Module, optimizer: torch.optim.Optimizer, folder: Path, step: int, finished: bool) -> None:
+def keep(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, folder: Path, step: int, finished: bool
+) -> None:  # fmt: skip
     """Write parameters, optimizer state and step; the last complete state survives a kill."""
+    from safetensors.torch import save_file
+
     folder.mkdir(parents=True, exist_ok=True)
-    weights = {n: p.detach() for n, p in model.named_parameters() if p.requires_grad}
+    tensors = {f"model.{n}": p.detach() for n, p in model.named_parameters() if p.requires_grad}
+    for group, values in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{group}.{k}": torch.as_tensor(v) for k, v in values.items()}
     part = folder / "state.part"
-    torch.save({"model": weights, "optimizer": optimizer.state_dict(), "step": (step, finished)}, part)
-    part.replace(folder / "state.pt")
+    save_file(
+        {k: v.clone().contiguous() for k, v in tensors.items()}, part, metadata={"step": json.dumps([step, finished])}
+    )
+    part.replace(folder / "state.safetensors")
 
 
 def restore(model: torch.nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> tuple[int, bool]:
     """Take up what ``keep`` wrote; the step, 0 where there is nothing, and whether it was the last one."""
-    path = folder / "state.pt"
+    from safetensors import safe_open
+
+    path = folder / "state.safetensors"
     if not path.is_file():
         return 0, False
-    state = torch.load(path, map_location="cpu", weights_only=True)
-    model.load_state_dict(state["model"], strict=False)
-    optimizer.load_state_dict(state["optimizer"])
-    return state["step"]
+    state: dict[int, dict[str, torch.Tensor]] = {}
+    weights: dict[str, torch.Tensor] = {}
+    with safe_open(path, "pt") as stored:
+        step, finished = json.loads(stored.metadata()["step"])
+        for name in stored.keys():  # noqa: SIM118
+            kind, rest = name.split(".", 1)
+            if kind == "model":
+                weights[rest] = stored.get_tensor(name)
+            else:
+                group, key = rest.split(".")
+                state.setdefault(int(group), {})[key] = stored.get_tensor(name)
+    model.load_state_dict(weights, strict=False)
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    return step, finished

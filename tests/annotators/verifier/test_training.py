@@ -259,14 +259,14 @@ def test_a_run_writes_an_annotator_and_goes_on(tmp_path: Path, settings: Setting
     work = tmp_path / "work"
     annotator = train_annotator(settings, work)
     files = {path: path.stat().st_mtime_ns for path in work.rglob("*") if path.is_file()}
-    assert {path.name for path in files} == {"pairs.jsonl", "labels.jsonl", "edits.jsonl", "state.pt"}
+    assert {path.name for path in files} == {"pairs.jsonl", "labels.jsonl", "edits.jsonl", "state.safetensors"}
     tokenize = annotator.verifier.tokenize
     read = [sum(len(ids) for ids, _ in tokenize(e.passages)) for e in read_examples(work / "labels.jsonl")]
     assert max(read) <= 20 < len(tokenize([REFERENCE])[0][0])
     again = train_annotator(settings, work)  # everything is there already
     assert again.fingerprint == annotator.fingerprint
     assert {path: path.stat().st_mtime_ns for path in files} == files
-    labels = work / "labels" / "state.pt"
+    labels = work / "labels" / "state.safetensors"
     labels.unlink()  # as killed before the first checkpoint of the last stage
     assert train_annotator(settings, work).fingerprint == annotator.fingerprint
     same = recipe(
@@ -384,13 +384,13 @@ def test_a_teacher_is_learned_and_asked_once(
         patch.setattr(Verifier, "__call__", contrary)
         annotator = train_annotator(taught, tmp_path / "work")
         assert asked == [16, 16, 8]
-        (tmp_path / "work" / "further" / "state.pt").unlink()  # as killed before its first checkpoint
+        (tmp_path / "work" / "further" / "state.safetensors").unlink()  # as killed before its first checkpoint
         again = train_annotator(taught, tmp_path / "work")
         assert asked == [16, 16, 8]
     assert again.fingerprint == annotator.fingerprint
     before, after = (one.calibrated(None).predict([row])[0].scores or {} for one in (plain, annotator))
     assert after["contradictory"] > before["contradictory"] + 0.2
-    ends = torch.load(tmp_path / "work" / "further" / "state.pt", weights_only=True)["model"]["label.weight"]
+    ends = load_file(tmp_path / "work" / "further" / "state.safetensors")["model.label.weight"]
     stored = plain.verifier.packed()["label.weight"].float(), annotator.verifier.packed()["label.weight"].float()
     assert torch.allclose(stored[1], (stored[0] + ends) / 2, atol=1e-3)
 
@@ -410,7 +410,7 @@ def test_training_goes_on_from_a_trained_annotator(tmp_path: Path, settings: Set
     of_case = Counter(e.case.split()[0] for e in learned if e.case)
     assert of_case["dense"] >= 4
     assert of_case["text"] > 20
-    ends = torch.load(tmp_path / "work" / "further" / "state.pt", weights_only=True)["model"]["label.weight"]
+    ends = load_file(tmp_path / "work" / "further" / "state.safetensors")["model.label.weight"]
     begun = load_file(tmp_path / "first" / "verifier.safetensors")["label.weight"].float()
     stored = annotator.verifier.packed()["label.weight"].float()
     assert not torch.allclose(begun, stored, atol=1e-2)
