@@ -213,8 +213,8 @@ def test_readme_figures_of_mitigation_are_its_rows() -> None:
     fall = with_interval(rows["given − first: hallucinated"], ".1f", " points")
     assert (
         f"Hallucinated: {first['value']:.1f} % of {first['n']}, {chosen['value']:.1f} % of {chosen['n']} after "
-        f"choosing the best of four, {left} of {given['n']} after mending ({fall}); unsure: {unsure}, then {unsure_after}; supported: "
-        f"{supported[0]['value']}, then {supported[1]['value']}."
+        f"choosing the best of four, {left} of {given['n']} after mending ({fall}); unsure: {unsure}, then "
+        f"{unsure_after}; supported: {supported[0]['value']}, then {supported[1]['value']}."
     ) in readme
     (before, unsure, row), (after, unsure_then, then) = (
         (*found.groups(), row)
