@@ -55,10 +55,7 @@ class EngineSpec:
 
 
 def parse_engine(text: str) -> EngineSpec:
-    """Split an engine string ``KIND:MODEL[@BASE_URL]``.
-
-    Raises ValueError: the string is not of that form; the message says what is wrong.
-    """
+    """The parts of an engine string ``KIND:MODEL[@BASE_URL]``. Raises ValueError, which says what is wrong with it."""
     kind, colon, rest = text.partition(":")
     if not colon or kind not in KINDS:
         raise ValueError(f"engine {text!r}: expected {FORM}, for example transformers:./my-model")
@@ -120,15 +117,9 @@ def load_engine(spec: str, *, cache: str | Path | None = None, **options: Any) -
     """Load the engine that an engine string names; close it when done (``contextlib.closing`` does).
 
     ``cache`` is the file of the response cache, created where there is none; None asks afresh every time. ``options``
-    go to the engine: ``concurrency``, ``timeout``, ``max_retries`` (openai); ``device``, ``dtype``, ``batch_tokens``
-    (transformers); ``dtype`` and vLLM's own options (vllm); ``trust_remote_code``, ``chat_template_kwargs``
-    (transformers, vllm).
-
-    Raises:
-        ValueError: The string is malformed, or a key is missing.
-        ImportError: The library behind the engine is not installed; the message names the extra.
-        OSError: A local checkpoint is not there.
-        CacheError: The cache file is damaged or is something else.
+    go to the engine (its class lists them). Raises ValueError: the string is malformed, or a key is missing;
+    ImportError: a library is not installed (the message names the extra); OSError: a local checkpoint is not there;
+    CacheError: the cache file is damaged or is something else.
     """
     parsed = parse_engine(spec)
     if cache is not None:

@@ -53,10 +53,8 @@ def request_key(identity: Mapping[str, Any], chat: Chat, sampling: Sampling) -> 
 class ResponseCache:
     """Results by key, in one SQLite file: table ``answers`` with key, result (JSON), saved (Unix seconds).
 
-    Embeddings are in the table ``vectors``, from their first use on.
-
-    The file is created, with its folder, where there is none. Raises CacheError: it is damaged, is not a response
-    cache, or is of a newer version.
+    Embeddings are in the table ``vectors``, from their first use on. The file is created, with its folder, where there
+    is none. Raises CacheError: it is damaged, is not a response cache, or is of a newer version.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -121,19 +119,12 @@ class ResponseCache:
 
     def get(self, keys: Iterable[str]) -> dict[str, ChatResult]:
         """The stored results of those of ``keys`` that are there."""
-        found: dict[str, ChatResult] = {}
+        query = "SELECT result FROM answers WHERE key = ?"
         with self._lock, self._named_errors():
-            for key in keys:
-                row = self._db.execute("SELECT result FROM answers WHERE key = ?", (key,)).fetchone()
-                if row is not None:
-                    found[key] = self._decode(row[0])
-        return found
+            return {key: self._decode(text) for key in keys for (text,) in self._db.execute(query, (key,))}
 
     def put(self, key: str, result: ChatResult) -> ChatResult:
-        """Store a result unless another process was first.
-
-        Returns what the cache holds now: the earlier result where there was one, so that all agree.
-        """
+        """Store a result; returns what the cache holds now: that of a process that was first, so that all agree."""
         text = json.dumps(result.to_dict(), ensure_ascii=True)
         with self._lock, self._named_errors():
             self._db.execute("INSERT OR IGNORE INTO answers VALUES (?, ?, ?)", (key, text, time.time()))
@@ -151,10 +142,8 @@ class ResponseCache:
         keys = [hashlib.sha256(f"{fingerprint} {text}".encode("utf-8", "surrogatepass")).digest() for text in texts]
         with self._lock, self._named_errors():
             self._db.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB)")
-            rows = {
-                key: self._db.execute("SELECT vector FROM vectors WHERE key = ?", (key,)).fetchone() for key in keys
-            }
-        known = {key: row[0] for key, row in rows.items() if row is not None}
+            query = "SELECT vector FROM vectors WHERE key = ?"
+            known = {key: vector for key in keys for (vector,) in self._db.execute(query, (key,))}
         new = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
         for start in range(0, len(new), BLOCK):
             block = list(new)[start : start + BLOCK]
@@ -187,14 +176,10 @@ def kept_vectors(encode: Encode, path: str | Path, fingerprint: str) -> Encode:
 
 
 class CachedEngine:
-    """An engine that asks only what its cache does not hold.
+    """An engine that asks only what its cache does not hold, and equal chats of one batch once.
 
-    Equal chats in one batch are asked once. Every answer is stored the moment it comes, so a killed run loses
-    only what was on its way. Closing it closes the engine and the cache.
-
-    Attributes:
-        failed: How many chats that it was asked have no answer; they are asked again the next time.
-        last_error: Why the last of them has none.
+    Every answer is stored the moment it comes, so a killed run loses only what was on its way. ``failed`` chats have
+    got no answer, the last of them because of ``last_error``; the next time they are asked again.
     """
 
     def __init__(self, engine: Engine, cache: ResponseCache | str | Path) -> None:
@@ -227,10 +212,11 @@ class CachedEngine:
         asked = [key for key in places if key not in known]
 
         def keep(place: int, result: ChatResult) -> None:
-            key = asked[place]
-            if result.error is not None:
+            if result.error is None:
+                result = self.cache.put(asked[place], result)
+            else:
                 self.failed, self.last_error = self.failed + 1, result.error
-            give(key, result if result.error is not None else self.cache.put(key, result))
+            give(asked[place], result)
 
         if asked:
             self.engine.chat([chats[places[key][0]] for key in asked], sampling, on_result=keep)

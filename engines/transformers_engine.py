@@ -19,7 +19,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -47,12 +47,11 @@ from engines.checkpoint import (
     prompt_ids,
     template_identity,
 )
-from engines.embedding import batches, placed
+from engines.embedding import Dtype, batches, placed
 from engines.types import Chat, ChatResult, EngineError, OnResult, Sample, Sampling, Token, chat_seed, check_chats
 from engines.usage import METER
 
 log = logging.getLogger(__name__)
-Dtype = Literal["auto", "float32", "bfloat16"]
 Paths = dict[tuple[int, ...], list[int]]
 CACHE = "cache" if "cache" in CausalLMOutputWithPast.__dataclass_fields__ else "past_key_values"
 """What transformers calls keys and values that are kept; since 5.24 it warns of the older name."""
@@ -139,7 +138,6 @@ def one_query_attention(
     scaling: float | None = None, **how: Any,
 ) -> tuple[torch.Tensor, None]:  # fmt: skip
     """transformers' sdpa, a single query by two products: query (B, H, 1, D), key (B, G, T, D) → (B, 1, H, E).
-
     torch's own kernel is slow for single queries in bfloat16 on a CPU. Masks that add, as of biases, are left to it.
     """
     plain = attention_mask is None or attention_mask.dtype == torch.bool
@@ -153,6 +151,14 @@ def one_query_attention(
     return (scores_BGHT.softmax(-1).to(value.dtype) @ value).reshape(rows, 1, heads, -1), None
 
 
+def _selected(rows: list[int], ids_BT: torch.Tensor, mask_BT: torch.Tensor, cache: Any) -> list[torch.Tensor]:
+    """These rows of a batch, in this order; a row may be taken several times. The cache is changed in place."""
+    index = torch.tensor(rows, device=ids_BT.device)
+    if cache is not None:
+        cache.batch_select_indices(index)
+    return [ids_BT[index], mask_BT[index]]
+
+
 def decode_quickly(model: Any) -> None:
     """Let a bfloat16 model on a CPU read single tokens by ``one_query_attention``; others stay as they are."""
     if (model.device.type, model.dtype, model.config._attn_implementation) == ("cpu", torch.bfloat16, "sdpa"):
@@ -164,16 +170,13 @@ def decode_quickly(model: Any) -> None:
 class TransformersEngine:
     """Chat generation with a causal language model in this process.
 
-    ``model`` is a folder or hub id of a safetensors checkpoint with a chat template; ``device`` None takes cuda where
-    there is one; ``dtype`` "auto" is bfloat16 where the hardware has it, else float32. A batch has at most
-    ``batch_tokens`` (rows × (longest prompt + new tokens)), None is 32,768 on cuda and 16,384 elsewhere; one too large
-    for the GPU's memory is halved. ``trust_remote_code`` runs the Python files that come with the checkpoint. The chat
-    template gets ``chat_template_kwargs`` ({"enable_thinking": False}).
-
-    Raises:
-        OSError: There is no such checkpoint.
-        ValueError: The tokenizer has no chat template, an option is not known, or the checkpoint brings code.
-        ImportError: The code of the checkpoint, or its tokenizer, needs a package that is not installed.
+    ``model`` is a folder or hub id of a safetensors checkpoint with a chat template; for ``device`` and ``dtype`` see
+    :func:`engines.embedding.placed`. A batch has at most ``batch_tokens`` (rows × (longest prompt + new tokens)), None
+    is 32,768 on cuda and 16,384 elsewhere; one too large for the GPU's memory is halved. ``trust_remote_code`` runs the
+    Python files that come with the checkpoint. The chat template gets ``chat_template_kwargs``
+    ({"enable_thinking": False}). Raises OSError: there is no such checkpoint; ValueError: the tokenizer has no chat
+    template, an option is not known, or the checkpoint brings code; ImportError: that code, or the tokenizer, needs a
+    package that is not installed.
     """
 
     def __init__(
@@ -251,9 +254,8 @@ class TransformersEngine:
         return [results[index] for index in range(len(chats))]
 
     def stream(self, chat: Chat, sampling: Sampling | None = None) -> Iterator[str]:
-        """The first sample of ``chat`` in pieces, as it is written; closing the iterator ends the work.
-
-        A model whose state rows can't be taken out of gives it whole. Raises EngineError where it can't be asked.
+        """The first sample of ``chat`` in pieces, as it is written; closing the iterator ends the work. A model whose
+        state rows can't be taken out of gives it whole. Raises EngineError where it can't be asked.
         """
         check_chats([chat])
         sampling, given, tokens, began = sampling or Sampling(), "", 0, time.monotonic()
@@ -325,21 +327,16 @@ class TransformersEngine:
         if len(prompts) < len(rows):
             if self._selects and width > 1:  # all but the last token of each prompt; the token said here is not used
                 cache = getattr(self._stride(ids_BT[:, :-1], mask_BT[:, :-1], None, 1), CACHE)
-            ids_BT, mask_BT = self._select([number[tuple(row.ids)] for row in rows], ids_BT, mask_BT, cache)
+            ids_BT, mask_BT = _selected([number[tuple(row.ids)] for row in rows], ids_BT, mask_BT, cache)
         seed, paths = sampling.seed, self._choice_paths(sampling.choices)
-        texts = [
-            _Text(
-                np.random.default_rng(None if seed is None else chat_seed(seed, row.chat, row.place)),
-                opened(self.tokenizer, row.ids),
-            )
-            for row in rows
-        ]
-        live = texts
+        seeds = [None if seed is None else chat_seed(seed, row.chat, row.place) for row in rows]
+        openings = [opened(self.tokenizer, row.ids) for row in rows]
+        live = texts = [_Text(np.random.default_rng(s), tag) for s, tag in zip(seeds, openings, strict=True)]
         while unfinished := sum(not text.ended and len(text.ids) < room for text in live):
             size = 1 << (unfinished - 1).bit_length()  # a power of two, as in `batches`
             if self._selects and size < len(live):
                 stay = sorted(range(len(live)), key=lambda at: live[at].ended)[:size]
-                ids_BT, mask_BT = self._select(stay, ids_BT, mask_BT, cache)
+                ids_BT, mask_BT = _selected(stay, ids_BT, mask_BT, cache)
                 live = [live[at] for at in stay]
             out = self._stride(
                 ids_BT, mask_BT, cache, min(stride, width + room - ids_BT.shape[1]) if self._selects else room,
@@ -352,23 +349,11 @@ class TransformersEngine:
 
     def _stride(self, ids_BT: torch.Tensor, mask_BT: torch.Tensor, cache: Any, tokens: int, **how: Any) -> Any:
         """At most so many further tokens of each row: ``sequences`` and what CACHE names."""
-        config = GenerationConfig(
-            max_new_tokens=tokens,
-            do_sample=False,  # where there is a draw, _Decoding has made it
-            pad_token_id=self._pad,
-            return_dict_in_generate=True,
+        how["generation_config"] = GenerationConfig(  # where there is a draw, _Decoding has made it
+            max_new_tokens=tokens, do_sample=False, pad_token_id=self._pad, return_dict_in_generate=True
         )
-        given = {} if cache is None else {CACHE: cache}
-        return self.model.generate(input_ids=ids_BT, attention_mask=mask_BT, generation_config=config, **given, **how)
-
-    def _select(
-        self, numbers: list[int], ids_BT: torch.Tensor, mask_BT: torch.Tensor, cache: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """These rows of a batch, in this order; a row may be taken several times. The cache is changed in place."""
-        index = torch.tensor(numbers, device=self.device)
-        if cache is not None:
-            cache.batch_select_indices(index)
-        return ids_BT[index], mask_BT[index]
+        how |= {} if cache is None else {CACHE: cache}
+        return self.model.generate(input_ids=ids_BT, attention_mask=mask_BT, **how)
 
     def _sample(self, said: _Text, sampling: Sampling) -> tuple[Sample, int]:
         """A row's sample and number of tokens."""

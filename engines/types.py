@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -35,10 +34,7 @@ class EngineError(RuntimeError):
 
 @dataclass(frozen=True)
 class Sampling:
-    """How to draw the answers; the same meaning for every engine.
-
-    Raises ValueError: a value is out of its range; the message names field, value and range.
-    """
+    """How to draw the answers, alike for every engine. Raises ValueError, which names field, value and range."""
 
     max_tokens: int = 512  # of one answer, ≥ 1
     temperature: float = 0.0  # 0 is greedy; above 0 (at most 2) draws
@@ -81,11 +77,6 @@ class Token:
     text: str
     logprob: float
     top: tuple[tuple[str, float], ...] = ()
-
-    @classmethod
-    def from_dict(cls, row: Mapping[str, Any]) -> Token:
-        """The inverse of ``asdict``, also after JSON."""
-        return cls(row["text"], row["logprob"], tuple((text, value) for text, value in row.get("top", ())))
 
 
 @dataclass(frozen=True)
@@ -136,8 +127,10 @@ class ChatResult:
         """The inverse of :meth:`to_dict`."""
         samples = []
         for sample in row["samples"]:
-            logprobs = sample["logprobs"]
-            tokens = None if logprobs is None else tuple(map(Token.from_dict, logprobs))
+            tokens = given = sample["logprobs"]
+            if given is not None:
+                tops = [tuple((text, value) for text, value in token.get("top", ())) for token in given]
+                tokens = tuple(Token(t["text"], t["logprob"], top) for t, top in zip(given, tops, strict=True))
             samples.append(Sample(sample["text"], sample["finish_reason"], tokens))
         return cls(tuple(samples), row["prompt_tokens"], row["completion_tokens"], row["error"])
 
@@ -149,10 +142,7 @@ NOT_ASKED = "not asked: "
 
 
 def check_asked(results: Iterable[ChatResult]) -> None:
-    """Refuse the results of a batch that was stopped; a cache, where there is one, holds what was answered before.
-
-    Raises EngineError with why nothing more was asked.
-    """
+    """Raise EngineError with the reason where a batch was stopped. A cache holds what was answered before."""
     for result in results:
         if result.error is not None and result.error.startswith(NOT_ASKED):
             raise EngineError(result.error.removeprefix(NOT_ASKED))
@@ -179,11 +169,8 @@ class Engine(Protocol):
         """Answer every chat; without ``sampling`` by one greedy answer of at most 512 tokens.
 
         ``on_result`` is called with each result as it comes, in any order. Returns one result per chat, in the order of
-        ``chats``; a chat that failed by itself has ``error`` set.
-
-        Raises:
-            ValueError: A chat or option is malformed, or this engine lacks the option.
-            EngineError: The engine cannot answer anything (no connection, wrong key, unknown model).
+        ``chats``; a chat that failed by itself has ``error`` set. Raises ValueError: a chat or option is malformed, or
+        this engine lacks the option; EngineError: it can't answer anything (no connection, wrong key, unknown model).
         """
 
     def close(self) -> None:
@@ -191,10 +178,7 @@ class Engine(Protocol):
 
 
 def check_chats(chats: Sequence[Chat]) -> None:
-    """Check the shape of every chat before anything is asked.
-
-    Raises ValueError, which names the chat, the message and what is wrong with it.
-    """
+    """Raise ValueError where a chat has a wrong shape; it names the chat, the message and what is wrong with it."""
     if isinstance(chats, str | Mapping):
         raise ValueError(f"chats: expected a list of chats, got {type(chats).__name__}")
     for index, chat in enumerate(chats):
@@ -216,10 +200,8 @@ def canonical(value: Any) -> str:
 
 
 def chat_seed(seed: int, chat: Chat, sample: int = 0) -> int:
-    """The seed of one sample of one chat, in [0, 2³¹).
-
-    A function of seed, messages and sample number only, so that a draw does not depend on the batch it was
-    in, and draws for different chats are independent (one seed for all would give them the same noise).
+    """The seed of one sample of one chat, in [0, 2³¹): of seed, messages and sample number only, so that a draw does
+    not depend on its batch, and draws for different chats are independent (one seed for all would be one noise).
     """
     messages = [dict(message) for message in chat]
     digest = hashlib.sha256(canonical([seed, messages]).encode()).digest()
@@ -232,4 +214,4 @@ def _is_int(value: object, most: int | None = None) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool)

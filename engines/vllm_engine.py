@@ -19,13 +19,9 @@ CHUNK = 1024  # chats handed over at once: what was answered is passed on after 
 class VllmEngine:
     """Chat generation with vLLM in this process.
 
-    ``model`` is the folder or hub id of the checkpoint; further ``options`` are those of ``vllm.LLM``:
-    ``tensor_parallel_size``, ``gpu_memory_utilization``, ``max_model_len``, ``enforce_eager``, …
-    ``trust_remote_code`` runs the Python files that come with the checkpoint.
-
-    Raises:
-        ImportError: vLLM is not installed.
-        OSError: There is no such checkpoint.
+    ``model`` is the folder or hub id of the checkpoint; further ``options`` are those of ``vllm.LLM``. The Python files
+    that come with the checkpoint run with ``trust_remote_code``. Raises ImportError: vLLM is not installed; OSError:
+    there is no such checkpoint.
     """
 
     def __init__(
@@ -71,12 +67,9 @@ class VllmEngine:
     def _chat(self, chats: Sequence[Chat], sampling: Sampling) -> list[ChatResult]:
         """vLLM refuses a whole batch for one chat that is too long: halve it until that chat stands alone."""
         try:
-            outputs = self._llm.chat(
-                [[dict(message) for message in chat] for chat in chats],
-                [_params(sampling, chat) for chat in chats],
-                use_tqdm=False,
-                **self._template,
-            )
+            messages = [[dict(message) for message in chat] for chat in chats]
+            params = [_params(sampling, chat) for chat in chats]
+            outputs = self._llm.chat(messages, params, use_tqdm=False, **self._template)
         except self._refused as error:
             if len(chats) == 1:
                 return [ChatResult(error=f"vLLM refused the chat: {error}", refused=True)]
@@ -101,14 +94,12 @@ def _params(sampling: Sampling, chat: Chat) -> Any:
         structured = StructuredOutputsParams(json=dict(sampling.json_schema))
     elif sampling.choices:
         structured = StructuredOutputsParams(choice=list(sampling.choices))
+    seed = None if sampling.seed is None else chat_seed(sampling.seed, chat)
+    logprobs = sampling.top_logprobs if sampling.logprobs else None  # 0: the drawn token alone
     return SamplingParams(
-        max_tokens=sampling.max_tokens,
-        temperature=sampling.temperature,
-        n=sampling.n,
-        seed=None if sampling.seed is None else chat_seed(sampling.seed, chat),
-        logprobs=sampling.top_logprobs if sampling.logprobs else None,  # 0: the drawn token alone
+        n=sampling.n, temperature=sampling.temperature, max_tokens=sampling.max_tokens, seed=seed, logprobs=logprobs,
         structured_outputs=structured,
-    )
+    )  # fmt: skip
 
 
 def _read(output: Any, sampling: Sampling, before: str) -> ChatResult:
@@ -123,11 +114,7 @@ def _read(output: Any, sampling: Sampling, before: str) -> ChatResult:
             )
         text = one.text if sampling.choices or sampling.json_schema is not None else before + one.text
         samples.append(Sample(text, one.finish_reason, tokens))
-    return ChatResult(
-        tuple(samples),
-        prompt_tokens=len(output.prompt_token_ids),
-        completion_tokens=sum(len(one.token_ids) for one in output.outputs),
-    )
+    return ChatResult(tuple(samples), len(output.prompt_token_ids), sum(len(one.token_ids) for one in output.outputs))
 
 
 def _token(drawn: Any, others: Iterable[Any]) -> Token:

@@ -151,8 +151,9 @@ def test_unreachable_server_is_explained():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
-        with pytest.raises(EngineError, match=f"cannot connect to {url} .*is the server running"):
-            OpenAIEngine("m", url, max_retries=0).chat(CHATS)
+        for ask in (lambda e: e.chat(CHATS), lambda e: list(e.stream(CHATS[0]))):
+            with pytest.raises(EngineError, match=f"cannot connect to {url} .*is the server running"):
+                ask(OpenAIEngine("m", url, max_retries=0))
 
 
 def test_key_expiring_midway_keeps_earlier_answers(caplog):
@@ -183,8 +184,7 @@ def test_ignored_n_is_asked_one_by_one(caplog):
     with serving(thin) as server:
         results = engine(server, concurrency=1).chat(CHATS[:2], sampling)
     for chat, result in zip(CHATS, results, strict=False):
-        expected = [f"{chat[0]['content']} {chat_seed(5, chat, place)}" for place in range(3)]
-        assert list(result.texts) == expected
+        assert list(result.texts) == [f"{chat[0]['content']} {chat_seed(5, chat, place)}" for place in range(3)]
         assert (result.completion_tokens, result.prompt_tokens) == (9, 7)
     # 3 samples in the first reply, then 2 more; the second chat is asked one by one from the start.
     assert [body.get("n", 1) for body in server.requests] == [3, 1, 1, 1, 1, 1]
@@ -267,6 +267,7 @@ def streamed(*pieces, finish="stop", usage=None, part="content"):
 
 
 @pytest.mark.parametrize(("reply", "pieces", "reason"), [
+    (completion("whole"), [], "sent no text: expected a stream"),
     (streamed("One ", finish=None), ["One "], "broke the answer off"),
     (streamed("I can't.", part="refusal"), ["I can't."], None),
     (streamed("hm", finish="length", part="reasoning"), [], r"finish reason 'length'\); is max_tokens too small\?"),
@@ -321,13 +322,6 @@ def test_streamed_answer_comes_in_pieces(monkeypatch):
         pieces.close()
         assert METER.requests == before + 1  # it was paid for
         assert METER._in_flight == 0
-    with (
-        serving(lambda body: completion("whole")) as server,
-        pytest.raises(EngineError, match="sent no text: expected a stream"),
-    ):
-        list(engine(server).stream(CHATS[0]))
-    with pytest.raises(EngineError, match=r"cannot connect to http://127\.0\.0\.1:9/v1"):
-        list(OpenAIEngine("m", "http://127.0.0.1:9/v1", max_retries=0).stream(CHATS[0]))
 
 
 @pytest.mark.parametrize(("option", "sampling", "status", "said"), [

@@ -15,7 +15,7 @@ from engines.transformers_engine import CACHE, PIECE, TransformersEngine, decode
 from engines.usage import METER
 from tests.helpers import tiny_models
 from tests.helpers.engines_server import user
-from tests.helpers.tiny_chat import SPECIAL, TEXT, build_tiny_chat
+from tests.helpers.tiny_chat import TEXT, build_tiny_chat
 
 CHATS = [
     user("Is the river longer than the road?"),
@@ -81,6 +81,7 @@ def test_greedy_batch_equals_the_plain_loop(engine):
     told = {}
     results = engine.chat(CHATS, Sampling(max_tokens=24, logprobs=True), on_result=told.__setitem__)
     assert told == dict(enumerate(results))
+    assert {result.samples[0].finish_reason for result in results} == {"stop", "length"}
     for chat, result in zip(CHATS, results, strict=True):
         ids, logprobs = greedy(engine, chat, 24)
         sample = result.samples[0]
@@ -163,10 +164,9 @@ def test_batches_are_bucketed_by_length(folder, engine, calls):
 def test_ended_rows_leave_the_batch(folder, engine, calls, monkeypatch):
     alone = TransformersEngine(str(folder), device="cpu", dtype="float32", batch_tokens=1)
     sampling = Sampling(max_tokens=70, temperature=1.0, n=32, seed=1, logprobs=True)
-    for one in (engine, alone):  # letters end a row, which few do by themselves
-        monkeypatch.setattr(
-            one, "_ends", [i for i in range(len(one.tokenizer)) if {*one.tokenizer.decode([i])} & {*"aq"}]
-        )
+    letters = [i for i in range(len(engine.tokenizer)) if {*engine.tokenizer.decode([i])} & {*"aq"}]
+    for one in (engine, alone):  # they end a row, which few do by themselves
+        monkeypatch.setattr(one, "_ends", letters)
     together = engine.chat(CHATS[:1], sampling)[0]
     assert calls[0][0] == 1  # samples share the pass over their prompt
     rows = [rows for rows, _ in calls[1:]]
@@ -206,16 +206,10 @@ def _mamba(folder):
     return folder
 
 
-def test_seed_fixes_the_draws(engine):
-    def draw(seed):
-        sampling = Sampling(max_tokens=24, temperature=1.0, n=3, seed=seed)
-        return [result.texts for result in engine.chat(CHATS, sampling)]
-
-    first = draw(5)
-    assert first == draw(5)
-    assert first != draw(6)
-    assert draw(None) != draw(None)  # 15 texts of 24 tokens: equal by chance practically never
-    assert all(len(set(texts)) == 3 for texts in first)
+def test_draws_differ_where_the_seed_does(engine):
+    drawn = [Sampling(max_tokens=24, temperature=1.0, n=3, seed=seed) for seed in (5, 6, None, None)]
+    texts = [text for sampling in drawn for result in engine.chat(CHATS, sampling) for text in result.texts]
+    assert len(set(texts)) == len(texts) == 60  # of 24 tokens: equal by chance practically never
 
 
 def test_draws_follow_the_tempered_distribution(engine):
@@ -242,20 +236,6 @@ def test_logprobs_are_the_models_own(engine):
                 assert [text for text, _ in token.top] == [engine.tokenizer.decode([i]) for i in likeliest.tolist()]
                 assert [value for _, value in token.top] == pytest.approx(values.tolist(), abs=1e-4)
                 ids = [*ids, ids_of[token.text]]
-
-
-def test_end_token_ends_a_row(engine):
-    results = engine.chat(CHATS, Sampling(max_tokens=60, temperature=2.0, n=20, seed=1, logprobs=True))
-    samples = [sample for result in results for sample in result.samples]
-    ended = [sample for sample in samples if sample.finish_reason == "stop"]
-    assert 10 < len(ended) < len(samples)
-    for sample in samples:
-        texts = [token.text for token in sample.logprobs]
-        assert ("<|end|>" in texts) == (sample.finish_reason == "stop")
-        assert "<|end|>" not in texts[:-1]
-        assert len(texts) == 60 or sample.finish_reason == "stop"
-        assert not any(special in sample.text for special in SPECIAL)
-    assert sum(len(sample.logprobs) for sample in samples) == sum(r.completion_tokens for r in results)
 
 
 def test_only_choices_are_answered(engine):
@@ -362,11 +342,8 @@ def test_the_chat_template_gets_its_arguments(folder):
     )
     for engine in (plain, quick):
         engine.tokenizer.chat_template += "{% if quick %}<think></think>{% else %}<think>{% endif %}"
-    how = Sampling(max_tokens=4)
-    assert [engine.chat(CHATS[:1], how)[0].samples[0].text[:7] == "<think>" for engine in (plain, quick)] == [
-        True,
-        False,
-    ]
+    thinks, hastes = (one.chat(CHATS[:1], Sampling(max_tokens=4))[0].samples[0].text for one in (plain, quick))
+    assert thinks.startswith("<think>") > hastes.startswith("<think>")
     assert {**plain.identity, "chat_template_kwargs": {"quick": True}} == quick.identity
 
 
