@@ -17,11 +17,11 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import metadata
 from io import FileIO
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Protocol
 
@@ -116,10 +116,8 @@ def progress(what: str, total: int, done: int = 0) -> Iterator[Tell]:
 
     with ExitStack() as stack:
         if console.is_terminal:
-            columns = (
-                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-                TextColumn("{task.fields[note]}"),
-            )  # fmt: skip
+            about, beside = TextColumn("{task.description}"), TextColumn("{task.fields[note]}")
+            columns = (about, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), beside)
             bar = stack.enter_context(Progress(*columns, console=console, disable=done >= total, transient=True))
             task = bar.add_task(what, total=total, completed=done, note="")
 
@@ -174,8 +172,7 @@ def shown(value: object) -> str:
 
 def dump_line(record: Record, indent: int | None = None) -> bytes:
     """A record as one UTF-8 line; lone surrogates, which UTF-8 cannot hold, make the line ASCII with escapes.
-
-    Raises ValueError: a number is NaN or infinite, which JSON cannot hold.
+    ValueError: a number is NaN or infinite, which JSON cannot hold.
     """
     try:
         return json.dumps(record, ensure_ascii=False, allow_nan=False, indent=indent).encode() + b"\n"
@@ -214,15 +211,9 @@ def _whole(text: str) -> int:
 def _too_deep(record: Record) -> bool:
     layer: list[Any] = [record]
     for _ in range(MAX_DEPTH):
-        layer = [
-            child
-            for parent in layer
-            for child in (parent.values() if isinstance(parent, dict) else parent)
-            if isinstance(child, (dict, list))
-        ]
-        if not layer:
-            return False
-    return True
+        held = (one.values() if isinstance(one, dict) else one for one in layer if isinstance(one, (dict, list)))
+        layer = list(chain.from_iterable(held))
+    return any(isinstance(one, (dict, list)) for one in layer)
 
 
 def parse_line(raw: bytes, check: Check) -> tuple[Record | None, tuple[Problem, ...]]:
@@ -256,7 +247,6 @@ def parse_line(raw: bytes, check: Check) -> tuple[Record | None, tuple[Problem, 
 
 def csv_rows(path: Path, needed: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The rows of a UTF-8 CSV file with a line of names, without empty cells; spreadsheets may write ";" or tabs.
-
     ValueError where a column that is ``needed`` is not there, or the file can't be read.
     """
     csv.field_size_limit(2**31 - 1)  # references are long
@@ -279,10 +269,7 @@ def csv_rows(path: Path, needed: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def read_lines(path: Path, check: Check) -> Iterator[Line]:
-    """Yield every line that is not blank, in order, good or bad; a UTF-8 byte order mark is dropped.
-
-    Raises UsageError: the file cannot be read.
-    """
+    """Every line that is not blank, good or bad, without a byte order mark. UsageError: the file can't be read."""
     with files(UsageError, f"cannot read {path}"), path.open("rb") as file:
         for number, raw in enumerate(file, start=1):
             raw = raw.removesuffix(b"\n")
@@ -321,15 +308,9 @@ def without_results(record: Record) -> Record:
 
 def rejected_row(path: Path, line: Line) -> Record:
     """What ``<output>.rejected.jsonl`` says of a bad line; bytes that are no UTF-8 are kept as base64."""
-    row: Record = {
-        "file": str(path),
-        "line": line.number,
-        "problems": [{"field": p.field, "value": p.value, "expected": p.expected} for p in line.problems],
-        "raw": line.raw.decode("utf-8", "replace"),
-    }
-    if row["raw"].encode() != line.raw:
-        row["raw_base64"] = base64.b64encode(line.raw).decode()
-    return row
+    raw = line.raw.decode("utf-8", "replace")
+    row = {"file": str(path), "line": line.number, "problems": list(map(asdict, line.problems)), "raw": raw}
+    return row if raw.encode() == line.raw else {**row, "raw_base64": base64.b64encode(line.raw).decode()}
 
 
 def tell_rejected(first: Iterable[tuple[Path, Line]], total: int, kept: Path | str | None) -> None:
@@ -355,9 +336,8 @@ def check_record(record: Record) -> list[Problem]:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Give the place to write to, beside the file; it takes the file's name when the block ends without an error.
-
-    An old file stays as it is until then, and for good where the block or the renaming fails.
+    """Give the place to write to, beside the file; it takes the file's name when the block ends without an error. An
+    old file stays as it is until then, and for good where the block or the renaming fails.
     """
     part = path.with_name(path.name + ".part")
     try:
@@ -375,19 +355,16 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def write_lines(path: Path, rows: Iterable[Record]) -> None:
-    """Write a JSON Lines file, as :func:`write_bytes` does."""
     write_bytes(path, b"".join(map(dump_line, rows)))
 
 
 def write_json(path: Path, value: Record) -> None:
-    """Write a JSON file, as :func:`write_bytes` does."""
     write_bytes(path, dump_line(value, indent=2))
 
 
 def read_rows(path: Path) -> Iterator[Record]:
-    """The objects of a JSON Lines file of this toolkit, one at a time, none where it is not there.
-
-    A half-written last line is left out. Raises UsageError: the file cannot be read.
+    """The objects of a JSON Lines file of this toolkit, one at a time, none where it is not there. A half-written last
+    line is left out. Raises UsageError: the file cannot be read.
     """
     if path.is_file():
         with files(UsageError, f"cannot read {path}"), path.open("rb") as file:
@@ -396,24 +373,19 @@ def read_rows(path: Path) -> Iterator[Record]:
 
 def read_whole(path: Path, check: Check, output: Path | None) -> tuple[list[Record], int]:
     """All good records of a file, and the number of bad lines; see :func:`set_aside`."""
-    good: list[Record] = []
-    bad: list[tuple[Path, Line]] = []
-    for line in read_lines(path, check):
-        if line.record is None:
-            bad.append((path, line))
-        else:
-            good.append(line.record)
+    lines = list(read_lines(path, check))
+    bad = [(path, line) for line in lines if line.record is None]
     set_aside(bad, output)
-    return good, len(bad)
+    return [line.record for line in lines if line.record is not None], len(bad)
 
 
 def set_aside(bad: Sequence[tuple[Path, Line]], output: Path | None) -> None:
     """Tell the bad lines of some files and keep them beside the output; without any, an old rejected file goes."""
-    target = None if output is None else rejected_path(output)
+    target = output and rejected_path(output)
     tell_rejected(bad[:TOLD], len(bad), target)
-    if target is not None and bad:
+    if target and bad:
         write_lines(target, (rejected_row(path, line) for path, line in bad))
-    elif target is not None:
+    elif target:
         target.unlink(missing_ok=True)
 
 
@@ -423,10 +395,7 @@ def rejected_path(output: Path) -> Path:
 
 
 def make_parent(path: Path) -> None:
-    """Make the folder of a file that is to be written.
-
-    Raises UsageError: that cannot be done, or the folder or the file cannot be written.
-    """
+    """Make the folder of a file that is to be written. UsageError: that, or writing either of them, can't be done."""
     with files(UsageError, f"cannot make the folder {path.parent}"):
         path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir():
@@ -436,9 +405,8 @@ def make_parent(path: Path) -> None:
 
 
 def check_paths(sources: Sequence[Path], output: Path | None, *, overwrite: bool = True) -> None:
-    """See that inputs can be read and the output can be written beside them, and make the output's folder.
-
-    Raises UsageError with what to change; also where the output is there and may not be overwritten.
+    """See that inputs can be read and the output can be written beside them, and make the output's folder. Raises
+    UsageError with what to change; also where the output is there and may not be overwritten.
     """
     for source in sources:
         if not source.is_file():
@@ -501,9 +469,8 @@ class Job:
                 on_chunk(rows)
 
     def redo(self, process: Process, again: Callable[[Record], bool], *, chunk_size: int) -> None:
-        """Process written records anew, by whole chunks, where ``again`` holds for one of a chunk; see :meth:`run`.
-
-        The output is replaced once all are done, so that a run killed on the way leaves it as it was.
+        """Process written records anew, by whole chunks, where ``again`` holds for one of a chunk; see :meth:`run`. The
+        output is replaced once all are done, so that a run killed on the way leaves it as it was.
         """
         part = self.output.with_name(self.output.name + ".part")
         rewriting = partial(files, OutputError, f"cannot write {part}", f"; {self.output} is as it was")
@@ -534,16 +501,14 @@ class Job:
         except OSError as error:
             with suppress(OSError):
                 self.file.truncate(self.keep)
-            raise OutputError(
-                f"cannot write {self.output}: {error.strerror or error}; "
-                f"its {counted(self.done, 'record is', 'records are')} kept: "
-                "fix that and run the same command again to continue"
-            ) from error
+            kept = f"its {counted(self.done, 'record is', 'records are')} kept"
+            advice = f"{kept}: fix that and run the same command again to continue"
+            raise OutputError(f"cannot write {self.output}: {error.strerror or error}; {advice}") from error
         self.keep += len(data)
 
 
 def processed(process: Process, chunk: list[Record]) -> Sequence[Record]:
-    """The results of some records, as many as there are records."""
+    """The results of some records. Raises RuntimeError: there are more, or fewer, than records."""
     rows = process(chunk)
     if len(rows) != len(chunk):
         raise RuntimeError(f"{len(chunk)} records went in and {len(rows)} results came out")
@@ -584,18 +549,16 @@ def open_locked(path: Path, output: Path) -> FileIO:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         file.close()
+        why = f"cannot lock {output}: {error.strerror or error}"
         if isinstance(error, BlockingIOError):
-            raise UsageError(
-                f"{output} is being written by another run: wait for it, or choose another --output"
-            ) from error
-        raise UsageError(f"cannot lock {output}: {error.strerror or error}") from error
+            why = f"{output} is being written by another run: wait for it, or choose another --output"
+        raise UsageError(why) from error
     return file
 
 
 def _scan(job: Job, matches: Matches, overwrite: bool) -> list[Line]:
-    """First pass: count good and bad lines, write the rejected file, compare the output with the input.
-
-    Returns the ``TOLD`` first bad lines.
+    """First pass: count good and bad lines, of which the ``TOLD`` first are returned, write the rejected file, and
+    compare the output with the input.
     """
     target, first = job.rejected_path, list[Line]()
     with files(OutputError, f"cannot write {target}"):
@@ -633,17 +596,15 @@ def _compare(job: Job, number: int, record: Record, raw: bytes, matches: Matches
 
 
 def _foreign(job: Job, reason: str) -> NoReturn:
-    raise UsageError(
-        f"cannot continue {job.output}: {reason}; choose another --output, or start again with --overwrite"
-    )
+    advice = "choose another --output, or start again with --overwrite"
+    raise UsageError(f"cannot continue {job.output}: {reason}; {advice}")
 
 
 def versions(*packages: str) -> dict[str, str | None]:
     """The versions of Python, the toolkit and these packages; None for one that is not installed."""
     found: dict[str, str | None] = {"python": platform.python_version()}
     for package in ("hallucination-toolkit", *packages):
-        try:
+        found[package] = None
+        with suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = None
     return found

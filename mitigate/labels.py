@@ -14,8 +14,8 @@ with its problems, stops no other.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +45,11 @@ def check_labelled(record: Record) -> list[Problem]:
     """Problems of a labelled sentence; extra keys are free."""
     problems = check_texts(record, sentence="text", reference="any", question="any?", answer="any?", correction="any?")
     problems += check_texts(record, source="text?", lang="text?", language="text?")
-    label = record.get("label")
-    if not isinstance(label, str) or label not in GOLD_LABELS:
-        value = shown(label) if "label" in record else None
-        problems.append(Problem("label", value, f"one of {', '.join(GOLD_LABELS)}"))
+    if record.get("label") not in GOLD_LABELS:
+        problems.append(Problem.of(record, "label", f"one of {', '.join(GOLD_LABELS)}"))
     pieces = record.get("fragments")
     if pieces is not None and not (isinstance(pieces, list) and all(isinstance(p, str) for p in pieces)):
-        problems.append(Problem("fragments", shown(pieces), "a list of strings or null"))
+        problems.append(Problem.of(record, "fragments", "a list of strings or null"))
     return problems
 
 
@@ -70,10 +68,8 @@ def parse_fold(name: str) -> tuple[int, ...] | None:
 
 
 def fold_files(paths: Iterable[Path]) -> list[Path]:
-    """The files over which folds are computed: every ``*.jsonl`` beside the given ones and in siblings.
-
-    Siblings are the folders ``sentences``, ``binary`` and ``spans`` beside a given file's folder, as rows of
-    one document recur across them. ``*.rejected.jsonl`` is no data.
+    """The files over which folds are computed: every ``*.jsonl``, but ``*.rejected.jsonl``, beside the given ones and
+    in the folders FOLDERS beside theirs, as rows of one document recur across them.
     """
     given = {path.resolve() for path in paths}
     folders = {path.parent for path in given}
@@ -121,18 +117,13 @@ def _own_texts(record: Record) -> dict[str, str]:
 
 
 def read_gold(paths: Sequence[Path]) -> tuple[list[dict[str, Any]], list[str], list[tuple[Path, Line]]]:
-    """Read files of either form, lines of both may stand in one file; equal rows count once.
-
-    Returns the rows to judge ("reference", "sentence", "label", maybe "question", "answer", "language"), the group of
-    each, and the bad lines with their files. Raises UsageError: a file cannot be read.
+    """The rows to judge ("reference", "sentence", "label", maybe "question", "answer", "language"), equal ones once,
+    the group of each, and the bad lines with their files; lines of both forms may stand in one file. UsageError: a file
+    cannot be read.
     """
     good, rejected = _read(paths, check_gold)
-    rows = {
-        (row["reference"], row["sentence"], row.get("question") or ""): row
-        for _, line in good
-        for row in _rows_of(line.record or {})
-    }
-    kept = list(rows.values())
+    rows = [row for _, line in good for row in _rows_of(line.record or {})]
+    kept = list({(row["reference"], row["sentence"], row.get("question") or ""): row for row in rows}.values())
     return kept, group_rows([_own_texts(row) for row in kept]), rejected
 
 
@@ -145,18 +136,17 @@ def check_gold(record: Record) -> list[Problem]:
     if not (isinstance(sentences, list) and all(isinstance(s, dict) for s in sentences)):
         return [*problems, Problem("sentences", shown(sentences), "a list of objects")]
     for number, sentence in enumerate(sentences):
-        gold = sentence.get("gold")
-        if gold is not None and (not isinstance(gold, str) or gold not in GOLD_LABELS):
-            problems.append(
-                Problem(f"sentences[{number}].gold", shown(gold), f"one of {', '.join(GOLD_LABELS)}, or null")
-            )
-        text = sentence.get("text")
-        if gold is not None and not (isinstance(text, str) and text.strip()):
-            problems.append(Problem(f"sentences[{number}].text", shown(text), "a string with text in it"))
+        if (gold := sentence.get("gold")) is None:
+            continue
+        if gold not in GOLD_LABELS:
+            expected = f"one of {', '.join(GOLD_LABELS)}, or null"
+            problems.append(Problem(f"sentences[{number}].gold", shown(gold), expected))
+        wrong = check_texts(sentence, text="text")
+        problems += [replace(problem, field=f"sentences[{number}].text") for problem in wrong]
     return problems
 
 
-def _rows_of(record: Record) -> Iterator[dict[str, Any]]:
+def _rows_of(record: Record) -> list[dict[str, Any]]:
     known = {name: record.get(name) for name in ("question", "answer", "language")}
     if "sentences" not in record:
         known["language"] = known["language"] or record.get("lang")
@@ -164,7 +154,7 @@ def _rows_of(record: Record) -> Iterator[dict[str, Any]]:
     else:
         pieces = [(s["text"], s["gold"]) for s in record["sentences"] if s.get("gold") is not None]
     shared = {"reference": record["reference"], **{name: value for name, value in known.items() if value}}
-    yield from ({"sentence": sentence, "label": label, **shared} for sentence, label in pieces)
+    return [{"sentence": sentence, "label": label, **shared} for sentence, label in pieces]
 
 
 @dataclass(frozen=True)
@@ -184,9 +174,8 @@ class JudgedSentence:
 
 @dataclass
 class JudgedAnswer:
-    """An answer with its sentences in order; ``ordered`` unless only single sentences without it are known.
-
-    ``key`` is its question and text: what it is known by in another file. Its sentences may have several references.
+    """An answer with its sentences in order; ``ordered`` unless only single sentences without it are known. ``key`` is
+    its question and text: what it is known by in another file. Its sentences may have several references.
     """
 
     key: Hashable
@@ -219,14 +208,11 @@ def check_either(record: Record) -> list[Problem]:
         if "answer" in record and "sentence" not in record:
             return [Problem("sentences", None, "the list that `mitigate annotate` writes")]
         return check_labelled(record)
-    problems = check_texts(record, answer="text", reference="any")
-    if problems:
+    problems, sentences = check_texts(record, answer="text", reference="any"), record["sentences"]
+    if problems or (isinstance(sentences, list) and all(_is_sentence(s, record) for s in sentences)):
         return problems
-    sentences = record["sentences"]
-    if not isinstance(sentences, list) or not all(_is_sentence(s, record) for s in sentences):
-        expected = "a list of sentences as `mitigate annotate` writes them, with offsets into the answer"
-        return [Problem("sentences", shown(sentences), expected)]
-    return []
+    expected = "a list of sentences as `mitigate annotate` writes them, with offsets into the answer"
+    return [Problem("sentences", shown(sentences), expected)]
 
 
 def _is_sentence(sentence: Any, record: Record) -> bool:
@@ -245,10 +231,7 @@ def _is_sentence(sentence: Any, record: Record) -> bool:
 
 
 def read_answers(paths: Sequence[Path]) -> tuple[list[JudgedAnswer], int]:
-    """The answers of all files, and the number of lines that could not be read (they are reported).
-
-    Raises UsageError: a file can't be read.
-    """
+    """The answers of all files, and how many lines are bad, which are told. UsageError: a file can't be read."""
     answers: dict[Hashable, list[JudgedAnswer]] = {}
     good, bad = _read(paths, check_either)
     for path, line in good:
@@ -312,10 +295,9 @@ def _add_row(answers: dict[Hashable, list[JudgedAnswer]], row: Record, path: Pat
 def paired(
     first: Sequence[JudgedAnswer], second: Sequence[JudgedAnswer]
 ) -> tuple[list[tuple[Judged, Judged]], list[Hashable], tuple[int, int]]:
-    """The sentences that both have judged, the answer of each, and how many only one has.
-
-    The same sentence of the same answer to the same question and reference is taken by its line's id, where both files
-    have that, else in the order of the files: equal answers may be there several times.
+    """The sentences that both have judged, the answer of each, and how many only one has. The same sentence of the same
+    answer to the same question and reference is taken by its line's id, where both files have that, else in the order
+    of the files: equal answers may be there several times.
     """
     rest, other = ([(a.key, s) for a in side for s in a.sentences if s.label is not None] for side in (first, second))
     pairs: list[tuple[Judged, Judged]] = []
@@ -330,11 +312,8 @@ def paired(
             if (by_id and s.id is None) or not waiting[name]:
                 alone.append((key, s))
                 continue
-            pairs.append((_said(s), _said(waiting[name].pop()[1])))
+            one, two = (Judged(x.label or "", x.places, x.corrected) for x in (s, waiting[name].pop()[1]))
+            pairs.append((one, two))
             groups.append(key)
         rest, other = alone, [found for left in waiting.values() for found in reversed(left)]
     return pairs, groups, (len(rest), len(other))
-
-
-def _said(s: JudgedSentence) -> Judged:
-    return Judged(s.label or "", s.places, s.corrected)

@@ -49,7 +49,7 @@ from mitigate.io import OutputError, Record, UsageError, counted, dump_line, fil
 
 EngineName = Annotated[str, AfterValidator(lambda text: str(parse_engine(text)))]
 """An option of a recipe: KIND:MODEL[@BASE_URL]."""
-ModelName = Annotated[str, Field(min_length=1), AfterValidator(lambda text: packaged.checked(text))]
+ModelName = Annotated[str, Field(min_length=1), AfterValidator(packaged.checked)]
 """An option of a recipe: a folder, a hub id or packaged:NAME."""
 SimilarityName = Annotated[str, AfterValidator(lambda name: (check_similarity(name), name)[1])]
 """An option of a recipe: the name of a similarity."""
@@ -61,9 +61,7 @@ Tell = Callable[[str], None]
 
 
 def open_engine(name: str, option: str, cache: Path | None = None, **options: Any) -> Engine:
-    """The engine of a name, to be closed by the caller.
-
-    ``option`` is what the user gave the name as; without a ``cache`` file every request is asked afresh. Raises
+    """The engine of a name that the user gave as ``option``, to be closed by the caller; see ``load_engine``. Raises
     UsageError: there is no such engine, or it can't be loaded; CacheError: the cache file is damaged.
     """
     with usage(f"{option}: ", (ValueError, ImportError, OSError)):
@@ -77,15 +75,12 @@ def named_engine(text: str) -> tuple[str, str]:
 
 
 def check_named(specs: Sequence[str], option: str) -> dict[str, str]:
-    """The engine strings of :func:`named_engine` strings by name.
-
-    Raises UsageError: a name or an engine is given twice, or is not of that form.
-    """
+    """Engine strings by their names. UsageError: a name or an engine is given twice, or is not of that form."""
     named = [named_engine(spec) for spec in specs]
-    if twice := [name for name, n in Counter(name for name, _ in named).items() if n > 1]:
-        raise UsageError(f"{option}: expected a name of its own for each language model, got {twice[0]!r} twice")
-    if twice := [engine for engine, n in Counter(engine for _, engine in named).items() if n > 1]:
-        raise UsageError(f"{option}: expected each language model once, got {twice[0]!r} twice")
+    wanted = ("a name of its own for each language model", "each language model once")
+    for expected, given in zip(wanted, zip(*named, strict=True), strict=False):
+        if twice := [one for one, n in Counter(given).items() if n > 1]:
+            raise UsageError(f"{option}: expected {expected}, got {twice[0]!r} twice")
     with usage(f"{option}: "):
         for _, engine in named:
             parse_engine(engine)
@@ -95,10 +90,8 @@ def check_named(specs: Sequence[str], option: str) -> dict[str, str]:
 def open_named(
     specs: Sequence[str], option: str, stack: ExitStack, opened: dict[str, Engine], cache: Path | None, concurrency: int
 ) -> dict[str, Engine]:
-    """The engines of :func:`named_engine` strings by name: those ``opened`` by their string, and new ones, which join.
-
-    The ``stack`` closes them. Raises UsageError: see :func:`check_named` and :func:`open_engine`; all strings are read
-    before an engine is opened.
+    """The engines of these strings by name: those ``opened`` by their string, and new ones, which join and are closed
+    by the ``stack``. UsageError: see :func:`check_named`, whose checks come first, and :func:`open_engine`.
     """
     named = check_named(specs, option)
     for engine in named.values():
@@ -127,10 +120,8 @@ def check_place(option: str, value: str, known: tuple[str, ...]) -> None:
 
 
 def check_annotator(name: str, option: str, own: Iterable[str] = ()) -> list[str]:
-    """The annotators in a name, those of an ensemble in a cascade apart too; what can't be one is refused before any is
-    opened. ``own`` are further names that are known.
-
-    Raises UsageError.
+    """The annotators in a name, those of an ensemble in a cascade apart too. UsageError, before any is opened: one
+    can't be an annotator, nor is it of ``own``, further names that are known.
     """
     from annotators.published import KINDS
     from annotators.verifier.annotator import SHIPPED
@@ -147,11 +138,7 @@ def check_annotator(name: str, option: str, own: Iterable[str] = ()) -> list[str
 
 
 def check_generative(name: str, options: Mapping[str, Any], option: str) -> bool:
-    """Refuse a wrong name of annotators, and wrong options of a generative one, before it is opened; whether
-    the annotator is one.
-
-    Raises UsageError.
-    """
+    """Whether an annotator is a generative one. UsageError, before it is opened: the name or an option is wrong."""
     from annotators.generative.protocols import options_of
 
     engines = engines_in(name)
@@ -182,7 +169,6 @@ def open_annotator(name: str, options: Mapping[str, Any] | None = None, option: 
 
 class Judgements:
     """What annotators said of chunks of rows, kept in a file until all is done: a killed run asks no chunk twice.
-
     Without a path nothing is kept. A chunk with a failed judgement is not kept: the next run tries again.
     """
 
@@ -217,10 +203,7 @@ class Judgements:
 
 
 def check_similarity(name: str) -> str | None:
-    """Refuse an unknown name before anything is loaded; returns the annotator that it asks, if it asks one.
-
-    Raises UsageError with the names there are.
-    """
+    """The annotator that a similarity asks, if it asks one. UsageError, with the known names, for another name."""
     kind, _, annotator = name.partition(":")
     if kind in ("annotator", "entailment") and annotator:
         return annotator
@@ -232,8 +215,7 @@ def check_similarity(name: str) -> str | None:
 
 def load_similarity(name: str, encode: Encode, options: Mapping[str, Any] | None = None) -> tuple[str, Similarity]:
     """What the similarity of that name is called, and the similarity; an annotator is loaded with these options.
-
-    Raises UsageError: there is no such annotator.
+    UsageError: there is no such annotator.
     """
     kind = name.partition(":")[0]
     if (asked := check_similarity(name)) is not None:
@@ -336,17 +318,10 @@ def wants_pairs(expertise: Expertise | None) -> bool:
 
 
 def fill(
-    records: Sequence[Record],
-    references: Mapping[str, Engine],
-    *,
-    answers: Mapping[str, Engine] | None = None,
-    samples: int = 1,
-    tokens: int = TOKENS,
-    pairs: int = PAIRS,
-    seed: int = 0,
-    expertise: Expertise | None = None,
+    records: Sequence[Record], references: Mapping[str, Engine], *, answers: Mapping[str, Engine] | None = None,
+    samples: int = 1, tokens: int = TOKENS, pairs: int = PAIRS, seed: int = 0, expertise: Expertise | None = None,
     tell: Tell = lambda _: None,
-) -> list[Asked]:
+) -> list[Asked]:  # fmt: skip
     """Ask LLMs what FEWL records lack, put their answers in, and return what the expertise needs.
 
     ``references`` are the reference LLMs by name: each gives ``samples`` answers of at most ``tokens`` tokens, and the

@@ -21,7 +21,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.util import find_spec
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -68,10 +68,8 @@ class Pool:
 
 
 def pool_of(args: argparse.Namespace) -> Pool | None:
-    """The pool that the options describe; None without `--distributed`.
-
-    Raises UsageError: Ray is not installed, workers are described but not asked for, or a limit was given that they
-    cannot keep together.
+    """The pool that the options describe; None without `--distributed`. Raises UsageError: Ray is not installed,
+    workers are described but not asked for, or a limit was given that they cannot keep together.
     """
     pool = Pool(args.address, args.workers, args.cpus_per_worker, args.gpus_per_worker, args.part_size)
     if not args.distributed and pool != Pool():
@@ -115,15 +113,13 @@ class Task:
         parts: list[Part] = []
         start, end, records, digest = 0, 0, 0, self.digest()
         with self.source.open("rb") as file:
-            for line in file:
+            for line in chain(file, [b""]):  # at the end, what is left is a part
                 records += len(self._records(line, end))
                 end += len(line)
                 digest.update(line)
-                if records == size:
+                if records == size or (records and not line):
                     parts.append(Part(len(parts), start, end, records, digest.hexdigest()))
                     start, records, digest = end, 0, self.digest()
-        if records:
-            parts.append(Part(len(parts), start, end, records, digest.hexdigest()))
         return parts
 
     def digest(self, data: bytes = b"") -> hashlib._Hash:
@@ -131,7 +127,6 @@ class Task:
         return hashlib.sha256(self.settings.encode() + data)
 
     def path(self, part: Part) -> Path:
-        """The file of a part."""
         return self.folder / f"part-{part.number:05d}-{part.digest[:16]}.jsonl"
 
     def do(self, part: Part, process: Process) -> None:
@@ -206,9 +201,8 @@ class Worker:
 
 
 def do_parts(task: Task, prepare: Prepare, parts: Sequence[Part], pool: Pool, tell: models.Tell = say) -> None:
-    """Have those of these parts done that have no file yet; ``tell`` is called with a line about every part.
-
-    Raises PartsError where parts failed or were lost, UsageError where all failures are mistakes of the user's.
+    """Have those of these parts done that have no file yet; ``tell`` is called with a line about every part. Raises
+    PartsError where parts failed or were lost, UsageError where all failures are mistakes of the user's.
     """
     left = {part.number: part for part in parts if not task.path(part).exists()}
     if not left:
@@ -279,9 +273,7 @@ def annotate(
     """Annotate the records that have no result in a job's output yet; returns their results, in order.
 
     One process may have begun the output; ``known`` are the fingerprints of the annotators that wrote what is in it.
-    ``chunk`` records are judged at once.
-
-    Raises UsageError: finished work is another annotator's; PartsError: parts failed.
+    ``chunk`` records are judged at once. UsageError: finished work is another annotator's; PartsError: parts failed.
     """
     different = {k: v for k, v in options.items() if k not in ("cache", "concurrency")}
     settings = {"annotator": name, "chunk": chunk, **different}
@@ -292,11 +284,16 @@ def annotate(
         before += parts.pop(0).records
     # Where nothing is left, a worker gets an empty part to see that the annotator is the one that did the others.
     todo = parts if job.done < job.valid else [Part(0, 0, 0, 0, task.digest().hexdigest())]
-    known = known | _fingerprints(task, parts)
-    do_parts(task, partial(_annotator, name, options, chunk, known), todo, pool)
-    if len(known := known | _fingerprints(task, parts)) > 1:
+
+    def fingerprints() -> Set[str]:
+        """Those of the annotators that did what is done."""
+        done = [next(task.rows([part])) for part in parts if task.path(part).exists()]
+        return known | {str(row["annotator"]["fingerprint"]) for row in done}
+
+    do_parts(task, partial(_annotator, name, options, chunk, fingerprints()), todo, pool)
+    if len(by := fingerprints()) > 1:
         raise UsageError(
-            f"{task.folder} holds results of annotators with fingerprints {', '.join(sorted(known))}: see that all "
+            f"{task.folder} holds results of annotators with fingerprints {', '.join(sorted(by))}: see that all "
             "nodes have the same annotator, delete that folder and run the same command again"
         )
     return islice(task.rows(parts), job.done - before, None)
@@ -320,28 +317,15 @@ def _annotator(name: str, options: Mapping[str, Any], chunk: int, known: Set[str
     return process
 
 
-def _fingerprints(task: Task, parts: Sequence[Part]) -> set[str]:
-    """Fingerprints of the annotators that did those of these parts that are done."""
-    done = [part for part in parts if task.path(part).exists()]
-    return {str(next(task.rows([part]))["annotator"]["fingerprint"]) for part in done}
-
-
 def fill(
-    source: Path,
-    output: Path,
-    llms: Mapping[str, Sequence[str]],
-    how: Mapping[str, Any],
-    cache: Path | None,
-    concurrency: int,
-    pool: Pool,
-) -> tuple[list[Record], list[models.Asked]]:
+    source: Path, output: Path, llms: Mapping[str, Sequence[str]], how: Mapping[str, Any], cache: Path | None,
+    concurrency: int, pool: Pool,
+) -> tuple[list[Record], list[models.Asked]]:  # fmt: skip
     """Ask LLMs what the FEWL records of a file lack; returns what `mitigate.models.fill` makes of them.
 
     ``llms`` holds ``references`` and ``answers``, each a list of ``[NAME=]KIND:MODEL[@BASE_URL]``. Each worker has so
-    many requests (``concurrency``) in flight at a server.
-
-    The files of the parts, in the folder named after ``output``, stay, so that the same records are scored in another
-    way without asking again. ``cache`` holds the replies for all workers; None has each worker remember its own.
+    many requests (``concurrency``) in flight at a server. ``cache`` holds the replies for all workers; None has each
+    remember its own. The files of the parts stay: the same records are scored in another way without asking again.
     """
     task = Task.of(source, output, check_record, {"llms": llms, **how})
     parts = task.cut(pool.part_size)

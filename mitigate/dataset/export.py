@@ -85,9 +85,8 @@ def anah_rows(records: Iterable[Record]) -> list[Record]:
                 row[column] = [answer and answer["answer"] for answer in answers]
                 row[f"{column}_ann"] = [answer and _notes(answer) for answer in answers]
                 row[f"human_{column}_ann"] = [answer and _notes(answer, ("reviewed", "human")) for answer in answers]
-                row["annotated_by"][column] = [
-                    answer and list(map(annotated_by, answer["sentences"])) for answer in answers
-                ]
+                by = [answer and list(map(annotated_by, answer["sentences"])) for answer in answers]
+                row["annotated_by"][column] = by
             rows.append(row)
     return rows
 
@@ -114,10 +113,8 @@ def sentence_rows(records: Iterable[Record]) -> list[Record]:
     return [
         {
             "id": f"{record['id']}/s{number}",
-            "source": record["source"],
             "lang": record["language"],
-            "question": record["question"],
-            "answer": record["answer"],
+            **{key: record[key] for key in ("source", "question", "answer")},
             "sentence": sentence["text"],
             "label": sentence["label"],
             "fragments": [fragment["text"] for fragment in sentence["fragments"]],

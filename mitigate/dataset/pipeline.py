@@ -77,14 +77,9 @@ class Build:
         return self.folder / f"{name}.jsonl"
 
     def stage(
-        self,
-        source: str,
-        output: str,
-        process: Callable[..., Sequence[Record]],
-        asked: Asked | None = None,
-        check: Check = lambda _: [],
-        **more: Any,
-    ) -> str:
+        self, source: str, output: str, process: Callable[..., Sequence[Record]], asked: Asked | None = None,
+        check: Check = lambda _: [], **more: Any,
+    ) -> str:  # fmt: skip
         """Turn the rows of one file into those of the next, going on where an earlier run was; returns its name.
 
         ``process`` turns rows into rows that hold what they held, and more; it gets ``more`` and, where ``asked`` says
@@ -102,9 +97,8 @@ class Build:
                 job = stack.enter_context(open_job(here, there, check=check, matches=matches))
             except UsageError as error:
                 why, _, _ = str(error).partition("; choose another --output")
-                raise UsageError(
-                    f"{why}; delete the files of this stage and of all later ones to make them again"
-                ) from error
+                advice = "delete the files of this stage and of all later ones to make them again"
+                raise UsageError(f"{why}; {advice}") from error
             self.rejected[output] = job.rejected
             if job.done < job.valid:
                 before = f", {job.done:,} of them done before" if job.done else ""
@@ -120,9 +114,8 @@ class Build:
 
 
 def run(options: Options, folder: RunFolder) -> int:
-    """Run all stages that are not done; 3 where input or replies could not all be used.
-
-    A run that an error ended goes on from there. Raises EngineError: too many judgements failed.
+    """Run all stages that are not done; 3 where input or replies could not all be used. A run that an error ended goes
+    on from there. Raises EngineError: too many judgements failed.
     """
     build = Build(options, folder.path)
     generative = engine_in(options.annotator) is not None  # its replies belong to those of the run
@@ -231,12 +224,10 @@ def _answers(build: Build, name: str) -> str:
 
 
 def put_in(records: list[Record], checked: Path) -> int:
-    """Put a person's judgements into annotated records; returns the number of lines that could not be used.
-
-    They stand in a corrected copy of 11_annotated.jsonl, or of some of its lines. Taken over are ``label``,
-    ``fragments`` ([{"text"}]) and ``correction`` ([{"from", "to"}]) of each sentence; ``start`` may say which of
-    several places is meant. A line that can't be used leaves its record as it was. A changed sentence gets
-    ``annotated_by``: "human" where it had no label before, else "reviewed".
+    """Put a person's judgements, a corrected copy of lines of 11_annotated.jsonl, into annotated records; returns the
+    number of lines that could not be used, which leave their records as they were. Of each sentence ``label``,
+    ``fragments`` ([{"text"}]) and ``correction`` ([{"from", "to"}]) are taken; ``start`` may say which of several
+    places is meant. A changed sentence gets ``annotated_by``: "human" where it had no label before, else "reviewed".
     """
     known = {record["id"]: record for record in records}
 
@@ -274,13 +265,9 @@ def _judged(record: Record, old: Record, said: Record) -> Record:
     if any(a["end"] > b["start"] for a, b in pairwise(edits)) or not all(isinstance(edit["to"], str) for edit in edits):
         raise ValueError("corrections to a text that do not overlap")
     return {
-        **old,
-        "status": "checked",
-        "label": label,
-        "fragments": fragments if label != "no_fact" else [],
-        "correction": edits if label in HALLUCINATED else [],
-        "annotated_by": "reviewed" if old["label"] else "human",
-    }
+        **old, "status": "checked", "label": label, "fragments": fragments if label != "no_fact" else [],
+        "correction": edits if label in HALLUCINATED else [], "annotated_by": "reviewed" if old["label"] else "human",
+    }  # fmt: skip
 
 
 def _placed(piece: Record, key: str, text: str, low: int, high: int | None = None) -> Record:

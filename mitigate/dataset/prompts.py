@@ -154,10 +154,9 @@ MIN_LETTERS, MAX_CHARACTERS = 4, 400
 
 
 def parse_questions(reply: str, language: str, *, truncated: bool = False) -> tuple[list[str], Counter[str]]:
-    """The questions of a reply, one per line, numbered or with bullets; a truncated reply loses its last line.
-
-    Returns questions in order, and how often each problem was met: ``empty``, ``no_list`` (no line is an item),
-    ``truncated``, or a name of ``_question_problem``.
+    """The questions of a reply, one per line, numbered or with bullets; a truncated reply loses its last line. With
+    them, how often each problem was met: ``empty``, ``no_list`` (no line is an item), ``truncated``, or a name of
+    ``_question_problem``.
     """
     problems: Counter[str] = Counter()
     lines = [line for line in reply.splitlines() if line.strip()]
@@ -194,9 +193,8 @@ def _question_problem(text: str, language: str) -> str | None:
 
 
 def parse_verdicts(reply: str, n: int) -> list[bool | None]:
-    """n verdicts out of "1. yes" lines, or out of exactly n lines without numbers.
-
-    None stands where a number is missing, or stated twice with different verdicts, or its line is neither yes nor no.
+    """n verdicts out of "1. yes" lines, or out of exactly n lines without numbers. None stands where a number is
+    missing, or stated twice with different verdicts, or its line is neither yes nor no.
     """
     found: dict[int, set[bool | None]] = {}
     bare: list[bool | None] = []
@@ -213,9 +211,8 @@ def parse_verdicts(reply: str, n: int) -> list[bool | None]:
 
 
 def parse_choice(reply: str, n: int, wanted: int) -> list[int]:
-    """The chosen numbers, as places from 0, in the order said, each once and at most ``wanted``.
-
-    Lines of numbers alone count, or else the line that names most. Numbers outside 1 … n are left out.
+    """The chosen numbers, as places from 0, in the order said, each once and at most ``wanted``. Lines of numbers alone
+    count, or else the line that names most. Numbers outside 1 … n are left out.
     """
     lines = reply.splitlines()
     bare = [line for line in lines if _NUMBER.search(line) and not any(c.isalpha() for c in line)]

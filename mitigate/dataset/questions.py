@@ -9,7 +9,7 @@ annotator chooses windows and takes a second look at what it can't verify by its
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,26 +29,21 @@ from mitigate.dataset.stage import (
     text_of,
     vectors_of,
 )
-from mitigate.io import Line, Problem, Record, dump_line, set_aside, write_lines
+from mitigate.io import Check, Line, Problem, Record, dump_line, set_aside, write_lines
 
 SOURCES = {True: "with reference", False: "without reference"}
 
 
 def write(topics: Sequence[Record], llm: LLM, *, per_topic: int, rounds: int, characters: int) -> list[Record]:
-    """Write ``per_topic`` questions in at most so many rounds; what is missing after a round is asked for again.
-
-    Shown are the first ``characters`` of the document.
+    """Write ``per_topic`` questions on the first ``characters`` of the document; each of at most so many rounds asks
+    for those that are missing.
     """
     found: list[list[str]] = [[] for _ in topics]
     problems: list[Counter[str]] = [Counter() for _ in topics]
     for turn in range(rounds):
         open_ = [n for n in range(len(topics)) if len(found[n]) < per_topic]
-        chats = [
-            prompts.write_questions(
-                topics[n], head_of(topics[n]["reference"], characters), per_topic - len(found[n]), found[n]
-            )
-            for n in open_
-        ]
+        heads = {n: head_of(topics[n]["reference"], characters) for n in open_}
+        chats = [prompts.write_questions(topics[n], heads[n], per_topic - len(found[n]), found[n]) for n in open_]
         for n, result in zip(open_, llm.ask(chats, turn), strict=True):
             if result.error is not None:
                 problems[n]["failed"] += 1
@@ -69,10 +64,8 @@ def write(topics: Sequence[Record], llm: LLM, *, per_topic: int, rounds: int, ch
 
 
 def distinct(questions: Sequence[str], vectors: np.ndarray, threshold: float) -> tuple[list[str], list[Record]]:
-    """Keep a question unless it asks the same as one kept before.
-
-    Two are the same from this cosine of their (n, D) vectors of length 1 on, unless ``ask_apart`` tells them apart.
-    Returns the kept questions, and {"question", "of", "similarity"} of each left out.
+    """Keep a question unless it asks the same as one kept before: from this cosine of their (n, D) vectors of length 1
+    on, unless ``ask_apart``. Returns the kept ones, and {"question", "of", "similarity"} of each left out.
     """
     kept: list[int] = []
     dropped: list[Record] = []
@@ -97,10 +90,8 @@ def make_distinct(topics: Sequence[Record], thresholds: Mapping[str, float], mod
 
 
 def keep_answerable(topics: Sequence[Record], llm: LLM, *, characters: int) -> list[Record]:
-    """Keep the questions that are objective and that the document answers.
-
-    Objectivity is judged for all questions of a topic at once, and for those without a readable verdict one by one;
-    answerability one by one. A question is kept when both verdicts are yes; null means that none could be read.
+    """Keep the questions that are objective and that the document answers; a verdict that can't be read is null.
+    Objectivity is judged for all of a topic at once, and, where no verdict is readable, one by one, as answerability.
     """
     chats = [prompts.judge_objective(topic["language"], topic["distinct"]) for topic in topics]
     objective: dict[tuple[int, int], bool | None] = {}
@@ -125,10 +116,8 @@ def keep_answerable(topics: Sequence[Record], llm: LLM, *, characters: int) -> l
 
 
 def select(topics: Sequence[Record], llm: LLM, *, keep: int) -> list[Record]:
-    """Choose the best questions of each topic.
-
-    Adds ``selected`` and ``selection``: "all" (no more than ``keep`` were left), "chosen", or "filled" (the LLM named
-    too few, and the first of the others make up the number).
+    """Choose the best questions of each topic. Adds ``selected`` and ``selection``: "all" (no more than ``keep`` were
+    left), "chosen", or "filled" (the LLM named too few, and the first of the others make up the number).
     """
     chosen: list[list[int]] = [[] for _ in topics]
     many = [n for n, topic in enumerate(topics) if len(topic["kept"]) > keep]
@@ -149,10 +138,8 @@ def select(topics: Sequence[Record], llm: LLM, *, keep: int) -> list[Record]:
 
 
 def answer(topics: Sequence[Record], llm: LLM, *, key: str, with_reference: bool, characters: int) -> list[Record]:
-    """Answer the selected questions of each topic; adds a list under ``key``.
-
-    Each entry is {"question", "answer", "model", "with_reference", "cut_off", "error"}; ``answer`` is null where the
-    model gave none, with the reason in ``error``.
+    """Answer the selected questions of each topic; adds a list under ``key``. In it, ``answer`` is null where the model
+    gave none, with the reason in ``error``.
     """
     places = [(n, question) for n, topic in enumerate(topics) for question in topic["selected"]]
     heads = [head_of(topic["reference"], characters) if with_reference else None for topic in topics]
@@ -160,16 +147,9 @@ def answer(topics: Sequence[Record], llm: LLM, *, key: str, with_reference: bool
     answers: list[list[Record]] = [[] for _ in topics]
     for (n, question), result in zip(places, llm.ask(chats), strict=True):
         text = text_of(result)
-        answers[n].append(
-            {
-                "question": question,
-                "answer": text or None,
-                "model": llm.engine.name,
-                "with_reference": with_reference,
-                "cut_off": cut_off(result),
-                "error": result.error or (None if text else "an empty reply"),
-            }
-        )
+        how = {"model": llm.engine.name, "with_reference": with_reference, "cut_off": cut_off(result)}
+        error = result.error or (None if text else "an empty reply")
+        answers[n].append({"question": question, "answer": text or None, **how, "error": error})
     return [extended(topic, **{key: found}) for topic, found in zip(topics, answers, strict=True)]
 
 
@@ -184,27 +164,18 @@ def write_records(source: Path, output: Path, keys: Sequence[str]) -> tuple[int,
                     line = Line(number, dump_line(answer).strip(), None, (Problem(key, None, expected),))
                     missing.append((source, line))
                     continue
-                records.append(
-                    {
-                        "id": f"{row['topic']}/{count}/{place}",
-                        "question": answer["question"],
-                        "answer": answer["answer"],
-                        **{name: row[name] for name in ("language", "topic", "category", "domain", "document")},
-                        "model": answer["model"],
-                        "source": SOURCES[answer["with_reference"]],
-                        "cut_off": answer["cut_off"],
-                        "reference": row["reference"],
-                    }
-                )
+                records.append({
+                    "id": f"{row['topic']}/{count}/{place}",
+                    **{name: answer[name] for name in ("question", "answer")},
+                    **{name: row[name] for name in ("language", "topic", "category", "domain", "document")},
+                    "model": answer["model"], "source": SOURCES[answer["with_reference"]],
+                    "cut_off": answer["cut_off"], "reference": row["reference"],
+                })  # fmt: skip
     write_lines(output, records)
     set_aside(missing, output)
     return len(records), len(missing)
 
 
-def check_questions(name: str, wanted: str) -> Callable[[Record], list[Problem]]:
+def check_questions(name: str, wanted: str) -> Check:
     """A topic goes on when its list of that name is not empty."""
-
-    def check(row: Record) -> list[Problem]:
-        return [] if row[name] else [Problem(name, "[]", f"{wanted} for the topic {row['topic']!r}")]
-
-    return check
+    return lambda row: [] if row[name] else [Problem(name, "[]", f"{wanted} for the topic {row['topic']!r}")]

@@ -19,6 +19,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -77,14 +78,9 @@ def read_topics(path: Path, output: Path) -> tuple[int, int]:
             expected = f'a name of its own (line {other} has the same); tell them apart, for example "{name} (place)"'
             bad.append((path, replace(line, problems=(Problem("topic", shown(name), expected),))))
             continue
-        good.append(
-            {
-                "topic": name,
-                "language": _language(line.record, name),
-                **{key: line.record.get(key) or None for key in ("category", "domain", "description")},
-                "aliases": line.record.get("aliases") or [],
-            }
-        )
+        said = {key: line.record.get(key) or None for key in ("category", "domain", "description")}
+        aliases = line.record.get("aliases") or []
+        good.append({"topic": name, "language": _language(line.record, name), **said, "aliases": aliases})
     write_lines(output, good)
     set_aside(bad, output)
     return len(good), len(bad)
@@ -124,21 +120,20 @@ def _documents(path: Path) -> Iterator[tuple[Path, Line]]:
     if not files:
         raise UsageError(f"corpus: {path} holds no file that ends in {', '.join(SUFFIXES)}")
     for file in files:
-        raw = b""
+        raw, record = b"", None
         try:
             raw = file.read_bytes()
             text = raw.decode("utf-8-sig")
         except OSError as error:
-            yield file, Line(1, raw, None, (Problem("", error.strerror or str(error), "a file that can be read"),))
-            continue
+            problems = [Problem("", error.strerror or str(error), "a file that can be read")]
         except UnicodeDecodeError as error:
-            yield file, Line(1, raw, None, (Problem("", f"a byte at {error.start + 1} that is not", "UTF-8 text"),))
-            continue
-        heading = _HEADING.search(text) if file.suffix.lower() != ".txt" else None
-        title = heading[1] if heading else file.stem.replace("_", " ")
-        body = text[: heading.start()] + text[heading.end() :] if heading else text
-        record = {"id": file.relative_to(path).as_posix(), "title": title, "text": body}
-        problems = check_document(record)
+            problems = [Problem("", f"a byte at {error.start + 1} that is not", "UTF-8 text")]
+        else:
+            heading = _HEADING.search(text) if file.suffix.lower() != ".txt" else None
+            title = heading[1] if heading else file.stem.replace("_", " ")
+            body = text[: heading.start()] + text[heading.end() :] if heading else text
+            record = {"id": file.relative_to(path).as_posix(), "title": title, "text": body}
+            problems = check_document(record)
         yield file, Line(1, raw, None if problems else record, tuple(problems))
 
 
@@ -155,9 +150,8 @@ def _language(record: Record, name: str) -> str:
 
 
 def hard_match(topic: Record, titles: Sequence[str]) -> list[bool]:
-    """Whether each title is the topic's name or an alias, exactly or but for a qualifier in brackets.
-
-    A topic that has a qualifier itself ("Mercury (planet)") matches that very title, and titles without qualifier.
+    """Whether each title is the topic's name or an alias, exactly or but for a qualifier in brackets. A topic that has
+    a qualifier itself ("Mercury (planet)") matches that very title, and titles without qualifier.
     """
     names = [topic["topic"], *topic["aliases"]]
     exact = {folded_name(name) for name in names}
@@ -179,9 +173,8 @@ def order(hard: Sequence[bool], scores_D: np.ndarray, wanted: int) -> list[int]:
 def rank(
     queries: Sequence[str], titles: Sequence[str], texts: Sequence[str], language: str, model: str | None = None
 ) -> np.ndarray:
-    """(Q, D) how near documents are to queries of the same language ("en", "zh"), higher is nearer.
-
-    BM25 reads whole documents, the embedding model (None: the packaged one) title and first ``HEAD`` characters.
+    """(Q, D) how near documents are to queries of the same language ("en", "zh"), higher is nearer. BM25 reads whole
+    documents, the embedding model (None: the packaged one) title and first ``HEAD`` characters.
     """
     documents = [f"{title}\n{text}" for title, text in zip(titles, texts, strict=True)]
     if not documents or not queries:
@@ -197,7 +190,7 @@ def find(
     topics: Sequence[Record], documents: Sequence[Record], wanted: int, model: str | None = None
 ) -> dict[str, list[Record]]:
     """The ranked candidates of each topic, by its name; all topics and documents are ranked at once."""
-    found = {}
+    found: dict[str, list[Record]] = {}
     for language in dict.fromkeys(topic["language"] for topic in topics):
         here = [row for row in documents if row["language"] == language]
         asked = [topic for topic in topics if topic["language"] == language]
@@ -207,15 +200,11 @@ def find(
         scores_QD = rank(queries, titles, [row["text"] for row in here], language, model)
         for topic, scores in zip(asked, scores_QD, strict=True):
             hard = hard_match(topic, titles)
-            found[topic["topic"]] = [
-                {
-                    "document": here[place]["document"],
-                    "title": titles[place],
-                    "match": "title" if hard[place] else "similar",
-                    "score": round(float(scores[place]), 4),
-                }
-                for place in order(hard, scores, wanted)
-            ]
+            found[topic["topic"]] = []
+            for place in order(hard, scores, wanted):
+                name = {key: here[place][key] for key in ("document", "title")}
+                how = {"match": "title" if hard[place] else "similar", "score": round(float(scores[place]), 4)}
+                found[topic["topic"]].append(name | how)
     return found
 
 
@@ -232,13 +221,8 @@ def judge(topics: Sequence[Record], texts: Mapping[str, str], llm: LLM | None) -
             hard = [c for c in topic["candidates"] if c["match"] == "title"]
             chosen[n] = hard[0] if len(hard) == 1 else None
     # The first candidates of all topics are asked about at once, then the second ones of the topics left, and so on.
-    rounds = 0 if llm is None else max((len(topic["candidates"]) for topic in topics), default=0)
-    for place in range(rounds):
-        candidates = {
-            n: t["candidates"][place]
-            for n, t in enumerate(topics)
-            if chosen[n] is None and place < len(t["candidates"])
-        }
+    for column in zip_longest(*(topic["candidates"] for topic in topics)) if llm else ():
+        candidates = {n: c for n, c in enumerate(column) if c is not None and chosen[n] is None}
         heads = {n: (c["title"], head_of(texts[c["document"]], HEAD)) for n, c in candidates.items()}
         chats = {n: prompts.judge_document(topics[n], *head) for n, head in heads.items()}
         verdicts: dict[int, bool | None] = dict.fromkeys(candidates)
@@ -248,16 +232,11 @@ def judge(topics: Sequence[Record], texts: Mapping[str, str], llm: LLM | None) -
             judged[n].append({"document": candidates[n]["document"], "verdict": word})
             if verdict:
                 chosen[n] = candidates[n]
-    return [
-        extended(
-            topic,
-            judged=verdicts,
-            document=document and document["document"],
-            title=document and document["title"],
-            reference=document and texts[document["document"]],
-        )
-        for topic, verdicts, document in zip(topics, judged, chosen, strict=True)
-    ]
+    rows = []
+    for topic, said, document in zip(topics, judged, chosen, strict=True):
+        taken = {key: document and document[key] for key in ("document", "title")}
+        rows.append(extended(topic, judged=said, **taken, reference=document and texts[document["document"]]))
+    return rows
 
 
 def check_reference(row: Record) -> list[Problem]:

@@ -125,7 +125,6 @@ class LLM:
 
     def ask(self, chats: Sequence[Chat], turn: int = 0) -> list[ChatResult]:
         """The replies; later turns of the same question are drawn, since a greedy reply would only come again.
-
         EngineError where a request failed for a reason that may pass: what depends on it would be lost for good.
         """
         if not chats:
@@ -186,9 +185,8 @@ _ASKED = {
 
 
 def ask_apart(first: str, second: str) -> bool:
-    """Whether two questions can't be the same: other numbers in them, or one asks when and the other where.
-
-    Embeddings hardly see such a difference (docs/results/dataset.md).
+    """Whether two questions can't be the same: other numbers in them, or one asks when and the other where, which
+    embeddings hardly see (docs/results/dataset.md).
     """
     if sorted(_NUMBER.findall(first)) != sorted(_NUMBER.findall(second)):
         return True
