@@ -25,7 +25,8 @@ from benchmarks.common import Row, fewl_rows, load_rows, mean_row, parser, save
 from fewl.expertise import folded
 from fewl.similarity import char_tfidf, each_once
 from mitigate.dataset.sources import hard_match, rank
-from mitigate.dataset.stage import Distinct, ask_apart, embedder
+from mitigate.dataset.questions import ask_apart
+from mitigate.dataset.stage import Distinct, embedder
 
 META = re.compile(r"\A(?:\(meta data\).*\n)+")
 QUALIFIED = re.compile(r"^(.+?)(?:的[^：的]{1,12})?：")

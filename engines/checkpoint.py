@@ -172,11 +172,6 @@ def prompt_ids(tokenizer: Any, chat: Chat, more: Mapping[str, Any] | None = None
     return list(encoded["input_ids"])
 
 
-def template_identity(more: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What arguments of the chat template add to an engine's identity."""
-    return {"chat_template_kwargs": dict(more)} if more else {}
-
-
 def opened(tokenizer: Any, ids: Sequence[int]) -> str:
     """The tag of a block of thoughts that a prompt of these token ids ends with (some templates open one), else ""."""
     end = tokenizer.decode(list(ids[-16:])).rstrip()

@@ -38,15 +38,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from engines.checkpoint import (
-    checkpoint_identity,
-    locate,
-    not_partitioned,
-    opened,
-    own_code,
-    prompt_ids,
-    template_identity,
-)
+from engines.checkpoint import checkpoint_identity, locate, not_partitioned, opened, own_code, prompt_ids
 from engines.embedding import Dtype, batches, placed
 from engines.types import Chat, ChatResult, EngineError, OnResult, Sample, Sampling, Token, chat_seed, check_chats
 from engines.usage import METER
@@ -206,7 +198,8 @@ class TransformersEngine:
         decode_quickly(self.model)
         self.identity = {
             "engine": "transformers", **checkpoint_identity(model, where),
-            "dtype": str(self.dtype).removeprefix("torch."), **template_identity(chat_template_kwargs),
+            "dtype": str(self.dtype).removeprefix("torch."),
+            **({"chat_template_kwargs": dict(chat_template_kwargs)} if chat_template_kwargs else {}),
         }  # fmt: skip
         self._template = chat_template_kwargs
         ends = self.model.generation_config.eos_token_id

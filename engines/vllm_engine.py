@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from engines.checkpoint import checkpoint_identity, locate, opened, template_identity
+from engines.checkpoint import checkpoint_identity, locate, opened
 from engines.types import Chat, ChatResult, OnResult, Sample, Sampling, Token, chat_seed, check_chats
 from engines.usage import METER
 
@@ -41,11 +41,11 @@ class VllmEngine:
         self.name = f"vllm:{model}"
         where = locate(model)
         self._llm: Any = vllm.LLM(model=where, dtype=dtype, trust_remote_code=trust_remote_code, **options)
+        self._template = {"chat_template_kwargs": dict(chat_template_kwargs)} if chat_template_kwargs else {}
         self.identity = {
             "engine": "vllm", **checkpoint_identity(model, where), "dtype": dtype,
-            "quantization": options.get("quantization"), **template_identity(chat_template_kwargs),
+            "quantization": options.get("quantization"), **self._template,
         }  # fmt: skip
-        self._template = {"chat_template_kwargs": dict(chat_template_kwargs)} if chat_template_kwargs else {}
 
     def chat(
         self, chats: Sequence[Chat], sampling: Sampling | None = None, *, on_result: OnResult | None = None

@@ -8,6 +8,7 @@ annotator chooses windows and takes a second look at what it can't verify by its
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,18 +18,7 @@ import numpy as np
 from fewl.expertise import folded
 from mitigate.dataset import prompts
 from mitigate.dataset.prompts import parse_choice, parse_questions, parse_verdicts
-from mitigate.dataset.stage import (
-    LLM,
-    TURNS,
-    ask_apart,
-    cut_off,
-    extended,
-    fill_verdicts,
-    head_of,
-    read_rows,
-    text_of,
-    vectors_of,
-)
+from mitigate.dataset.stage import LLM, TURNS, cut_off, extended, fill_verdicts, head_of, read_rows, text_of, vectors_of
 from mitigate.io import Check, Line, Problem, Record, dump_line, set_aside, write_lines
 
 SOURCES = {True: "with reference", False: "without reference"}
@@ -61,6 +51,30 @@ def write(topics: Sequence[Record], llm: LLM, *, per_topic: int, rounds: int, ch
         extended(topic, questions=questions, question_problems=dict(sorted(wrong.items())))
         for topic, questions, wrong in zip(topics, found, problems, strict=True)
     ]
+
+
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_ASKED = {
+    name: re.compile(pattern, re.I)
+    for name, pattern in {
+        "time": r"\b(when|(what|which) (time|year|date|day|month|century))\b"
+        r"|何时|什么时候|[哪何]一?[年天月]|什么年份|几[年月点号]",
+        "place": r"\b(where|(what|which) place)\b|哪里|哪儿|何处|什么地方",
+        "person": r"\b(who|whom|whose|(what|which) person)\b|谁|哪位|何人",
+        "reason": r"\b(why|(what|which) reason|how come)\b|为什么|为何|什么原因",
+        "amount": r"\bhow (many|much)\b|\bwhat number\b|多少|几[个次人位种座]",
+    }.items()
+}
+
+
+def ask_apart(first: str, second: str) -> bool:
+    """Whether two questions can't be the same: other numbers in them, or one asks when and the other where, which
+    embeddings hardly see (docs/results/dataset.md).
+    """
+    if sorted(_NUMBER.findall(first)) != sorted(_NUMBER.findall(second)):
+        return True
+    a, b = ({name for name, pattern in _ASKED.items() if pattern.search(text)} for text in (first, second))
+    return bool(a and b) and not a & b
 
 
 def distinct(questions: Sequence[str], vectors: np.ndarray, threshold: float) -> tuple[list[str], list[Record]]:

@@ -6,7 +6,6 @@ that it did say kept; a single question that it can't answer stops nothing.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -168,30 +167,6 @@ def extended(row: Record, **new: Any) -> Record:
 def read_rows(path: Path) -> list[Record]:
     """All rows of a file that this toolkit wrote."""
     return [line.record for line in read_lines(path, lambda _: []) if line.record is not None]
-
-
-_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
-_ASKED = {
-    name: re.compile(pattern, re.I)
-    for name, pattern in {
-        "time": r"\b(when|(what|which) (time|year|date|day|month|century))\b"
-        r"|何时|什么时候|[哪何]一?[年天月]|什么年份|几[年月点号]",
-        "place": r"\b(where|(what|which) place)\b|哪里|哪儿|何处|什么地方",
-        "person": r"\b(who|whom|whose|(what|which) person)\b|谁|哪位|何人",
-        "reason": r"\b(why|(what|which) reason|how come)\b|为什么|为何|什么原因",
-        "amount": r"\bhow (many|much)\b|\bwhat number\b|多少|几[个次人位种座]",
-    }.items()
-}
-
-
-def ask_apart(first: str, second: str) -> bool:
-    """Whether two questions can't be the same: other numbers in them, or one asks when and the other where, which
-    embeddings hardly see (docs/results/dataset.md).
-    """
-    if sorted(_NUMBER.findall(first)) != sorted(_NUMBER.findall(second)):
-        return True
-    a, b = ({name for name, pattern in _ASKED.items() if pattern.search(text)} for text in (first, second))
-    return bool(a and b) and not a & b
 
 
 # The packaged embedding model knows hardly any Chinese: there the cosine is of character TF-IDF over one call.

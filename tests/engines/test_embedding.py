@@ -46,7 +46,7 @@ def tiny_folder(tmp_path_factory):
     return folder
 
 
-def test_encode_equals_sentence_transformers(minilm):
+def test_encode_equals_sentence_transformers(minilm, monkeypatch):
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(str(get_model_path()), device="cpu", local_files_only=True)
@@ -55,16 +55,16 @@ def test_encode_equals_sentence_transformers(minilm):
     assert found.dtype == np.float32
     assert found.shape == (len(TEXTS), minilm.dimension) == (len(TEXTS), 384)
     np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(np.concatenate([minilm.encode([text]) for text in TEXTS]), expected, atol=1e-5)
+    monkeypatch.setitem(embedding.BATCH_TOKENS, "cpu", 20)
+    np.testing.assert_allclose(minilm.encode(TEXTS[::-1])[::-1], expected, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("text", "cuts"),
-    [
-        # 600 tokens; 254 fit beside [CLS] and [SEP]: ceil(600 / 254) = 3 chunks of 200
-        ("alpha " * 300 + "beta " * 100 + "gamma " * 200, (0, 200, 400, 600)),
-        ("alpha " * 150 + "beta " * 105, (0, 127, 255)),  # 255 tokens: chunks of 127 and 128
-    ],
-)
+@pytest.mark.parametrize(("text", "cuts"), [
+    # 600 tokens; 254 fit beside [CLS] and [SEP]: ceil(600 / 254) = 3 chunks of 200
+    ("alpha " * 300 + "beta " * 100 + "gamma " * 200, (0, 200, 400, 600)),
+    ("alpha " * 150 + "beta " * 105, (0, 127, 255)),  # 255 tokens: chunks of 127 and 128
+])  # fmt: skip
 def test_long_text_is_read_whole_in_chunks(minilm, text, cuts):
     import torch
     from transformers import AutoModel, AutoTokenizer
@@ -77,27 +77,15 @@ def test_long_text_is_read_whole_in_chunks(minilm, text, cuts):
     np.testing.assert_allclose(minilm.encode([text])[0], unit(torch.cat(chunks).mean(0).numpy()), atol=1e-5)
 
 
-def test_vectors_do_not_depend_on_the_batch(minilm, monkeypatch):
-    together = minilm.encode(TEXTS)
-    alone = np.concatenate([minilm.encode([text]) for text in TEXTS])
-    monkeypatch.setitem(embedding.BATCH_TOKENS, "cpu", 20)
-    in_small_batches = minilm.encode(TEXTS[::-1])[::-1]
-    np.testing.assert_allclose(together, alone, atol=1e-5)
-    np.testing.assert_allclose(together, in_small_batches, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("text", "pieces"),
-    [
-        ("The cat sat.", ["The", "cat", "sat", "."]),
-        ("😀 naïve\x00 café", ["😀", "naïve", "café"]),  # code points, not bytes; NUL is skipped
-        ("e\u0301te\u0301 is", ["e\u0301te", "is"]),  # a combining accent at the end belongs to no token
-        ("北京 ok", ["北", "京", "ok"]),
-        ("a\ud800b", ["a", "b"]),  # a lone surrogate, as JSON can carry it
-        ("a [SEP] b", ["a", "[", "SEP", "]", "b"]),  # a special token is plain text here
-        ("", []),
-    ],
-)
+@pytest.mark.parametrize(("text", "pieces"), [
+    ("The cat sat.", ["The", "cat", "sat", "."]),
+    ("😀 naïve\x00 café", ["😀", "naïve", "café"]),  # code points, not bytes; NUL is skipped
+    ("e\u0301te\u0301 is", ["e\u0301te", "is"]),  # a combining accent at the end belongs to no token
+    ("北京 ok", ["北", "京", "ok"]),
+    ("a\ud800b", ["a", "b"]),  # a lone surrogate, as JSON can carry it
+    ("a [SEP] b", ["a", "[", "SEP", "]", "b"]),  # a special token is plain text here
+    ("", []),
+])  # fmt: skip
 def test_offsets_are_code_points_of_the_text(minilm, text, pieces):
     ids, offsets = minilm.tokenize([text])[0]
     assert minilm.count_tokens([text]) == [len(ids)]
@@ -185,17 +173,6 @@ def test_other_weights_in_the_package_are_refused(tmp_path, monkeypatch):
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(ValueError, match="got no such file"):
         Embedder()
-
-
-def test_pickled_weights_are_refused(tiny_folder, tmp_path):
-    import torch
-    from safetensors.torch import load_file
-
-    shutil.copytree(tiny_folder, tmp_path, dirs_exist_ok=True)
-    torch.save(load_file(tmp_path / "model.safetensors"), tmp_path / "pytorch_model.bin")
-    (tmp_path / "model.safetensors").unlink()
-    with pytest.raises(OSError, match="safetensors"):
-        Embedder(str(tmp_path), device="cpu")
 
 
 @given(st.lists(st.integers(0, 512), max_size=80), st.integers(1, 2048))

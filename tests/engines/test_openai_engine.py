@@ -95,6 +95,7 @@ def test_busy_server_is_asked_again():
     (error(500, "boom"), "answered 500 (boom): the server failed", 2),
     (error(429, "slow down"), "rate limit; ask it less at once", 2),
     (error(400, "too many tokens"), "answered 400 (too many tokens): the request was rejected", 1),
+    (error(400, "temperature must be at most 1"), "must be at most 1", 1),  # a value, not the option
     (Reply({"detail": "model pinned"}, 400), "answered 400 (model pinned)", 1),
     (Reply(raw=b'{"id": "x", "choi'), "cannot be read (JSONDecodeError", 1),
     (Reply(raw=b"<html>hello</html>", content_type="text/html"), "not answer with a chat completion", 1),
@@ -240,24 +241,6 @@ def test_requests_in_flight_learn_max_completion_tokens():
     assert (sent.count(None), sent.count(9)) == (4, 12)
 
 
-def test_models_that_draw_their_own_way_are_asked(caplog):
-    refusals = {
-        "temperature": "Unsupported value: 'temperature' does not support 0.5 with this model.",
-        "top_p": "Unsupported parameter: 'top_p' is not supported with this model.",
-    }
-
-    def script(body):
-        return next((error(400, text) for name, text in refusals.items() if name in body), echo(body))
-
-    with serving(script) as server:
-        results = engine(server, concurrency=1).chat(CHATS[:3], Sampling(temperature=0.5))
-        assert len(server.requests) == 5
-    assert [result.text for result in results] == [f"q{n}!" for n in range(3)]
-    assert "it refuses the option" in caplog.text
-    with serving(lambda body: error(400, "temperature must be at most 1")) as server:  # a value, not the option
-        assert "must be at most 1" in str(engine(server).chat(CHATS[:1])[0].error)
-
-
 def streamed(*pieces, finish="stop", usage=None, part="content"):
     chunks = [{"choices": [{"delta": {part: piece}, "finish_reason": None}]} for piece in pieces]
     if finish:
@@ -329,6 +312,8 @@ def test_streamed_answer_comes_in_pieces(monkeypatch):
     ("structured_outputs", Sampling(choices=("a", "b")), 400, "Unrecognized request argument: structured_outputs"),
     ("response_format", Sampling(json_schema={}), 400, "'response_format' of type 'json_schema' is not supported"),
     ("logprobs", Sampling(logprobs=True), 400, "'logprobs' is not supported with this model"),
+    ("temperature", Sampling(temperature=0.5), 400, "'temperature' does not support 0.5 with this model."),
+    ("top_p", Sampling(), 400, "Unsupported parameter: 'top_p' is not supported with this model."),
 ])  # fmt: skip
 def test_refused_forms_are_asked_for_once(caplog, option, sampling, status, said):
     with serving(lambda body: error(status, said) if option in body else echo(body)) as server:

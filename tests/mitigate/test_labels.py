@@ -9,13 +9,8 @@ from tests.helpers.jsonl import write_rows
 def test_gold_rows_of_both_forms(tmp_path: Path) -> None:
     row = {"reference": "It is red.", "sentence": "It is blue.", "label": "contradictory", "lang": "en", "question": ""}
     sentences = [{"text": "它是红的。", "gold": "supported"}, {"text": "It is old.", "gold": None}]
-    record = {
-        "reference": "R.",
-        "answer": "它是红的。It is old.",
-        "sentences": sentences,
-        "language": "zh",
-        "question": "Q?",
-    }
+    asked = {"reference": "R.", "answer": "它是红的。It is old.", "language": "zh", "question": "Q?"}
+    record = {**asked, "sentences": sentences}
     bad = {**record, "sentences": [{"text": "", "gold": "wrong"}]}
     paths = write_rows(tmp_path / "a.jsonl", [row, record, bad]), write_rows(tmp_path / "b.jsonl", [row])
     rows, groups, rejected = read_gold([Path(path) for path in paths])
