@@ -24,8 +24,8 @@ from annotators.retrieval import BM25, words
 from benchmarks.common import Row, fewl_rows, load_rows, mean_row, parser, save
 from fewl.expertise import folded
 from fewl.similarity import char_tfidf, each_once
-from mitigate.dataset.sources import hard_match, rank
 from mitigate.dataset.questions import ask_apart
+from mitigate.dataset.sources import hard_match, rank
 from mitigate.dataset.stage import Distinct, embedder
 
 META = re.compile(r"\A(?:\(meta data\).*\n)+")

@@ -61,11 +61,6 @@ class Failure:
     retried: bool = False  # the client tried several times (an overloaded or broken server, not a bad request)
     rejected: bool = False  # the server understood and refused this very request (400, 422)
 
-    @property
-    def refused(self) -> bool:
-        """Whether the chat itself is why."""
-        return not (self.retried or self.fatal)
-
 
 def explain(error: Exception, model: str, base_url: str) -> Failure:
     """What an error that the client raised after its own retries means for the batch, and what to do about it."""
@@ -259,9 +254,9 @@ class OpenAIEngine:
             if isinstance(reply, ChatResult):
                 replies.append(reply)
             elif wanted == 1 or not reply.rejected:  # a server may also reject n > 1: then one by one
-                return ChatResult(error=reply.reason, refused=reply.refused), reply
+                failure = reply
         have = len(replies[0].samples) if replies else 0
-        if have < wanted:
+        if have < wanted and failure is None:
             self._note("n", f"asked for {wanted} samples, got {have}; the missing ones are asked one by one")
             more = [self._request(client, slots, chat, sampling, 1, place) for place in range(have, wanted)]
             for reply in await asyncio.gather(*more):
@@ -281,7 +276,7 @@ class OpenAIEngine:
             prompt_tokens=replies[0].prompt_tokens if replies else None,
             completion_tokens=sum(c or 0 for c in counts) if counts and None not in counts else None,
             error=None if failure is None else failure.reason,
-            refused=failure is not None and failure.refused,
+            refused=failure is not None and not (failure.retried or failure.fatal),
         )
         return result, failure
 
