@@ -64,12 +64,24 @@ class Embedder:
 
     def __init__(self, model: str | None = None, *, device: str | None = None, dtype: Dtype = "auto") -> None:
         import torch
+        from sentence_transformers import SentenceTransformer
 
         folder = Path(locate("packaged:minilm" if model is None else model))
         self.name = PACKAGED_NAME if model is None else model
         self.device, self.dtype = placed(device, dtype)
         self._folder = folder if folder.is_dir() else None
-        self._model = _load(str(self._folder or self.name), self.device, local=self._folder is not None)
+        source, local = str(self._folder or self.name), self._folder is not None
+        try:
+            with not_partitioned(), quiet_loading():
+                self._model: Any = SentenceTransformer(
+                    source, device=self.device, trust_remote_code=False, local_files_only=local,
+                    model_kwargs={"use_safetensors": True},
+                )  # fmt: skip
+        except OSError as error:
+            raise OSError(
+                f"embedding model {source!r}: expected a local folder or a hub id with safetensors weights, "
+                f"in the local cache when HF_HUB_OFFLINE=1; could not load it: {error}"
+            ) from error
         self._transformer, *rest = list(self._model)
         tokenizer: Any = getattr(self._model, "tokenizer", None)
         for fits, wanted, got in (
@@ -206,22 +218,6 @@ def batches(lengths: Sequence[int], budget: int, limit: int) -> Iterator[tuple[l
         size = 1 << (min(max(1, budget // width), len(order) - at).bit_length() - 1)
         yield order[at : at + size], width
         at += size
-
-
-def _load(model: str, device: str, *, local: bool) -> Any:
-    from sentence_transformers import SentenceTransformer
-
-    try:
-        with not_partitioned(), quiet_loading():
-            return SentenceTransformer(
-                model, device=device, trust_remote_code=False, local_files_only=local,
-                model_kwargs={"use_safetensors": True},
-            )  # fmt: skip
-    except OSError as error:
-        raise OSError(
-            f"embedding model {model!r}: expected a local folder or a hub id with safetensors weights, "
-            f"in the local cache when HF_HUB_OFFLINE=1; could not load it: {error}"
-        ) from error
 
 
 def _chunks(length: int, limit: int) -> list[tuple[int, int]]:

@@ -48,11 +48,11 @@ class Sampling:
 
     def __post_init__(self) -> None:
         for name, holds, expected in (
-            ("max_tokens", _is_int(self.max_tokens) and self.max_tokens >= 1, "a whole number of at least 1"),
-            ("n", _is_int(self.n) and self.n >= 1, "a whole number of at least 1"),
-            ("temperature", _is_number(self.temperature) and 0 <= self.temperature <= 2, "a number from 0 to 2"),
-            ("seed", self.seed is None or _is_int(self.seed, 2**31 - 1), "None or a whole number in 0 … 2³¹−1"),
-            ("top_logprobs", _is_int(self.top_logprobs, 20), "a whole number in 0 … 20"),
+            ("max_tokens", _within(self.max_tokens, int, 1), "a whole number of at least 1"),
+            ("n", _within(self.n, int, 1), "a whole number of at least 1"),
+            ("temperature", _within(self.temperature, int | float, 0, 2), "a number from 0 to 2"),
+            ("seed", self.seed is None or _within(self.seed, int, 0, 2**31 - 1), "None or a whole number in 0 … 2³¹−1"),
+            ("top_logprobs", _within(self.top_logprobs, int, 0, 20), "a whole number in 0 … 20"),
         ):
             if not holds:
                 raise ValueError(f"sampling: {name} must be {expected}, got {getattr(self, name)!r}")
@@ -208,10 +208,6 @@ def chat_seed(seed: int, chat: Chat, sample: int = 0) -> int:
     return (int.from_bytes(digest[:8], "big") + sample) % 2**31
 
 
-def _is_int(value: object, most: int | None = None) -> bool:
-    """Whether it is a whole number (True is not one), and in 0 … ``most`` where that is given."""
-    return isinstance(value, int) and not isinstance(value, bool) and (most is None or 0 <= value <= most)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _within(value: Any, kind: Any, least: float, most: float = float("inf")) -> bool:
+    """Whether it is a number of this kind, which True is not, in [least, most]."""
+    return isinstance(value, kind) and not isinstance(value, bool) and least <= value <= most

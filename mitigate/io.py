@@ -222,15 +222,13 @@ def parse_line(raw: bytes, check: Check) -> tuple[Record | None, tuple[Problem, 
     def bad(value: object, expected: str) -> tuple[None, tuple[Problem, ...]]:
         return None, (Problem("", shown(value), expected),)
 
+    numbers: Any = {"parse_constant": _finite, "parse_float": _finite, "parse_int": _whole}
     try:
         text = raw.decode("utf-8")
+        record = json.loads(text, object_pairs_hook=_unique_keys, **numbers)
     except UnicodeDecodeError as error:
         near = raw[max(0, error.start - 10) : error.start + 20].decode("utf-8", "replace")
         return bad(near, f"UTF-8 (byte {error.start + 1} of the line is not)")
-    try:
-        record = json.loads(
-            text, object_pairs_hook=_unique_keys, parse_constant=_finite, parse_float=_finite, parse_int=_whole
-        )
     except _BadValue as error:
         return None, (error.problem,)
     except json.JSONDecodeError as error:

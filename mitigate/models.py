@@ -113,10 +113,8 @@ def check_place(option: str, value: str, known: tuple[str, ...]) -> None:
     folder = bool(value) and Path(value).expanduser().is_dir()  # of "" it says the working folder
     prefixes = tuple(word for word in known if word.endswith(":"))
     if value not in known and not value.startswith(prefixes) and not folder and not HUB_ID.fullmatch(value):
-        words = "".join(word.rstrip(":") + ", " for word in known)
-        raise UsageError(
-            f"{option}: no such folder {value!r}, and it is no hub id; expected {words}a folder or a hub id"
-        )
+        words = ", ".join([*(word.rstrip(":") for word in known), "a folder or a hub id"])
+        raise UsageError(f"{option}: no such folder {value!r}, and it is no hub id; expected {words}")
 
 
 def check_annotator(name: str, option: str, own: Iterable[str] = ()) -> list[str]:
