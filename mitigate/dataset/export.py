@@ -113,8 +113,9 @@ def sentence_rows(records: Iterable[Record]) -> list[Record]:
     return [
         {
             "id": f"{record['id']}/s{number}",
+            "source": record["source"],
             "lang": record["language"],
-            **{key: record[key] for key in ("source", "question", "answer")},
+            **{key: record[key] for key in ("question", "answer")},
             "sentence": sentence["text"],
             "label": sentence["label"],
             "fragments": [fragment["text"] for fragment in sentence["fragments"]],
