@@ -21,7 +21,7 @@ import re
 import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from engines.types import (
@@ -137,12 +137,10 @@ class OpenAIEngine:
         self.name = f"openai:{model}" + (f"@{base_url}" if base_url else "")
         self.identity = {"engine": "openai", "model": model, "base_url": self.base_url.rstrip("/")}
         self.concurrency = concurrency
-        self._client_options: dict[str, Any] = {
-            "api_key": key or "none",  # local servers want some key and read none
-            "base_url": self.base_url,
+        self._client_options: dict[str, Any] = {  # local servers want some key and read none
+            "api_key": key or "none", "base_url": self.base_url, "max_retries": max_retries,
             "timeout": openai.Timeout(timeout, connect=min(timeout, 10.0)),
-            "max_retries": max_retries,
-        }
+        }  # fmt: skip
         self._openai = openai
         self._ignored: set[str] = set()
         self._refused: set[str] = set()
@@ -271,13 +269,10 @@ class OpenAIEngine:
         if failure is None and len(samples) < wanted:
             failure = Failure(f"{len(samples)} of {wanted} samples came back")
         counts = [reply.completion_tokens for reply in replies]
-        result = ChatResult(
-            samples,
-            prompt_tokens=replies[0].prompt_tokens if replies else None,
-            completion_tokens=sum(c or 0 for c in counts) if counts and None not in counts else None,
-            error=None if failure is None else failure.reason,
-            refused=failure is not None and not (failure.retried or failure.fatal),
-        )
+        written = sum(c or 0 for c in counts) if counts and None not in counts else None
+        result = ChatResult(samples, replies[0].prompt_tokens if replies else None, written)
+        if failure is not None:
+            result = replace(result, error=failure.reason, refused=not (failure.retried or failure.fatal))
         return result, failure
 
     async def _request(

@@ -39,13 +39,9 @@ def check(options: Options) -> None:
     for path in corpus:
         if not path.exists():
             raise UsageError(f"corpus: no such file or folder {path}")
-    asked = {
-        "questions": options.questions,
-        "filters": options.filters,
-        "selection": options.selection,
-        **({"matching": options.matching} if options.matching.judge else {}),
-        **{f"answers.{place}": answer for place, answer in enumerate(options.answers)},
-    }
+    asked: dict[str, Asked] = {name: getattr(options, name) for name in ("questions", "filters", "selection")}
+    asked |= {"matching": options.matching} if options.matching.judge else {}
+    asked |= {f"answers.{place}": answer for place, answer in enumerate(options.answers)}
     if options.engine is None and (without := [name for name, stage in asked.items() if stage.engine is None]):
         raise UsageError(f"{', '.join(without)}: no engine; give each one, or `engine:` for all")
     own = options.annotator_options
