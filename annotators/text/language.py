@@ -1,8 +1,8 @@
 """Which language a text is in, as far as an annotator must know: English, Chinese, another one, or none.
 
-The script decides first, but that of names in brackets or quotes, then, for Latin letters, the share of English
-function words and, where these are few, py3langid. Short Latin texts and names count as English, since no method can
-tell.
+The script decides first, but that of names in brackets or quotes: where most letters are Latin and the function words
+Chinese, it is Chinese. Then, for Latin letters, the share of English function words and, where these are few, py3langid.
+Short Latin texts and names count as English, since no method can tell.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ _SYMBOL = re.compile("[\u0391-\u03c9]")  # a Greek letter alone, as in formulas,
 _ASIDE = re.compile(
     r"[(（\[【《〈][^()（）\[\]【】《》〈〉\n]{1,40}[)）\]】》〉]|[“「『‘][^“”「」『』‘’\n]{1,12}[”」』’]"
 )
+_PARTICLE = "[的了是在被把也都不这那就由从对将着]"
+# Beside another character, as in "发布了"; a lone one is what a text in another language may speak of.
+_CHINESE = re.compile(rf"{_PARTICLE}{_HAN.pattern}|{_HAN.pattern}{_PARTICLE}")
 _HEAD = 4000
 MIN_WORDS = 4  # Latin texts of fewer words than this are taken for English
 MARGIN = 12.0  # nats by which another language must beat English, per text
@@ -41,18 +44,18 @@ def language_of(text: str) -> str:
 
 @lru_cache(maxsize=4096)  # which keeps the texts
 def _language_of(text: str) -> str:
-    whole, letters = (
-        "".join(word for word in _LETTERS.findall(told) if not _SYMBOL.fullmatch(word))
-        for told in (text, _ASIDE.sub(" ", text))
-    )
-    if _weight(whole) > 3 * _weight(letters):  # what stands aside is most of it
-        letters = whole
+    told = _ASIDE.sub(" ", text)
+    if _weight(text) > 3 * _weight(told):  # what stands aside is most of it
+        told = text
+    words = _words(told)
+    letters = "".join(words)
     if not letters:
         return "none"
     han, kana, latin = (len(p.findall(letters)) for p in (_HAN, _KANA, _LATIN))
     if kana and kana * 10 > han:
         return "ja" if (kana + han) * 2 > latin else _latin_language(text)
-    if han * 3 > latin:  # a Chinese character says about as much as three or four letters
+    chinese = _CHINESE.search(letters) and _ENGLISH.isdisjoint(word.lower() for word in words)
+    if chinese or han * 3 > latin:  # a Chinese character says about as much as three or four letters
         return "zh" if han * 2 > len(letters) - latin else "other"
     if latin * 2 < len(letters):
         name = unicodedata.name(next(c for c in letters if not _LATIN.match(c)), "").split(" ")[0]
@@ -62,7 +65,12 @@ def _language_of(text: str) -> str:
     return _latin_language(text)
 
 
-def _weight(letters: str) -> int:
+def _words(text: str) -> list[str]:
+    return [word for word in _LETTERS.findall(text) if not _SYMBOL.fullmatch(word)]
+
+
+def _weight(text: str) -> int:
+    letters = "".join(_words(text))
     return len(letters) + 2 * len(_HAN.findall(letters))
 
 

@@ -33,7 +33,10 @@ _PIECE = re.compile(
     re.DOTALL,
 )
 _INLINE = re.compile(rf"</?(?:{_INLINE_TAGS})\b", re.IGNORECASE)
-_NAMED = re.compile(rf"(?<=[`\"'“‘])</?(?i:{_TAGS})>(?=[`\"'”’])")  # a tag that prose speaks of stands in quotes
+# A tag that prose speaks of stands in quotes, or between words, without its closing partner anywhere in the text.
+_NAMED = re.compile(
+    rf"(?<=[`\"'“‘])</?(?i:{_TAGS})>(?=[`\"'”’])|(?<=[\w,:] )<(?!(?i:br|hr|img|wbr)>)((?i:{_TAGS}))>(?=[,.;:!?]|[ ]\w)"
+)
 _MIXED = re.compile(r"[^\W\d_]+")
 _LOOKS_LATIN = str.maketrans(
     "\u0430\u0435\u043e\u0440\u0441\u0445\u0443\u0456\u0458\u0455\u04bb\u0501\u0432\u043a\u043c\u043d\u0442"
@@ -49,7 +52,7 @@ def clean(text: str) -> tuple[str, list[int]]:
     """The text without control, format and invisible characters and tags, compatibility forms folded (NFKC), and for
     each of its characters the offset in ``text`` that it came from.
 
-    Inline tags vanish, others become a space, but not in quotes (use "<b>" for bold); entities are read; combining
+    Inline tags vanish, others become a space, but not those that prose speaks of; entities are read; combining
     marks are composed or dropped; superscripts get a "^" and fractions a space, so that they do not join a number;
     look-alike letters in a word with Latin ones become Latin.
     """
@@ -57,7 +60,8 @@ def clean(text: str) -> tuple[str, list[int]]:
         return text, list(range(len(text)))
     kept: list[str] = []
     origin: list[int] = []
-    named = {match.start() for match in _NAMED.finditer(text)}
+    closed = set(re.findall(r"</(\w+)\s*>", text.lower()))
+    named = {m.start() for m in _NAMED.finditer(text) if m[1] is None or m[1].lower() not in closed}
     for match in _PIECE.finditer(text):
         folded = match.group() if match.start() in named else _fold(match.group())
         kept.append(folded)

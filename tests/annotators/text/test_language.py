@@ -31,6 +31,12 @@ from annotators.text.language import language_of, language_of_row, stated
     ("NASA（美国国家航空航天局）。", "zh"),
     ("OK (悉尼海港大桥于1932年3月19日通车，有八条车道) (桥由两家公司建造，长一千米)", "zh"),
     ("", "none"),
+    ("OpenAI 发布了 GPT-4。", "zh"),
+    ("用 pip install transformers 就可以了。", "zh"),
+    ("Beijing Shanghai (北京的上海)", "en"),
+    ("Many people use 了 and 的 in every sentence.", "en"),
+    ("Those who study Chinese learn that 我的 means mine.", "en"),
+    ("Les étudiants apprennent vite que 了 est une particule.", "fr"),
 ])  # fmt: skip
 def test_language(text: str, language: str) -> None:
     assert language_of(text) == language

@@ -33,7 +33,9 @@ def test_clean_drops_what_is_invisible_and_keeps_offsets() -> None:
     ("5 < 6 and 7 > 6", "5 < 6 and 7 > 6"),
     ("<p class='x' id=3>a<br/>b</p>", " a b "),
     ("<td nowrap>a</td><script async src = x>b</script><summary>c", " a  b  c"),
-    ("n<b>ot <i> x</i> so <b>not a <p> b <br> c <div>", "not  x so not a   b   c  "),
+    ("n<b>ot <i> x</i> so <b>not.\n<p> b <br> c <div>", "not  x so not.\n  b   c  "),
+    ("Put it into the <h1> tag or a <P>, as is.", "Put it into the <h1> tag or a <P>, as is."),
+    ("A rule <hr> or <b>this</b> and <b> that. <p> New", "A rule   or this and  that.   New"),
     ("a `<p>` and `</td>` or “<BR>”", "a '<p>' and '</td>' or “<BR>”"),
     *((text, text) for text in (
         "Press <Enter>.", "if a<b and c>d", "#include <stdio.h>", "cp <source> <target>", '<city name="Paris"/>',
