@@ -15,22 +15,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
+from annotators.generative import tagged as tags
 from annotators.generative.prompts import PROTOCOLS, Chooser, Protocol, load_templates
-from annotators.generative.tagged import (
-    SCHEMA,
-    TYPES,
-    ParseFailure,
-    Tagged,
-    locate_fragments,
-    locate_words,
-    opening,
-    parse_facts,
-    parse_object,
-    parse_points,
-    parse_tagged,
-    parse_type,
-    stands,
-)
+from annotators.generative.tagged import TYPES, ParseFailure, Tagged, locate_fragments, locate_words, opening, stands
 from annotators.records import LABELS, Label
 from annotators.retrieval import ReferenceIndex, Window, budget_of, index_references, second_pass, select
 from engines.types import ChatResult, Engine, Sample, Sampling, check_asked
@@ -203,20 +190,21 @@ class Windows:
         if long:
             model = self._embedder()
             self._indexes.update(zip(long, index_references(long, model.tokenize, model, self.tokens), strict=True))
-        indexes = {r: index for r in references if (index := self._indexes.get(r)) is not None and not index.fits}
-        own = [item.peers if self.mode == "answer" else (item.sentence,) for item in items]
-        asked = zip(items, own, strict=True)
-        queries = list(dict.fromkeys((i.reference, s) for i, peers in asked if i.reference in indexes for s in peers))
-        windows = windows_of([(indexes[reference], sentence) for reference, sentence in queries])
-        window_of = dict(zip(queries, windows, strict=True))
+        indexes = {r: index for r, index in self._indexes.items() if not index.fits}
+        own = [
+            [(item.reference, s) for s in (item.peers if self.mode == "answer" else (item.sentence,))]
+            for item in items
+        ]  # fmt: skip
+        asked = list(dict.fromkeys(query for queries in own for query in queries if query[0] in indexes))
+        windows = windows_of([(indexes[reference], sentence) for reference, sentence in asked])
+        window_of = dict(zip(asked, windows, strict=True))
         shown = []
-        for item, peers in zip(items, own, strict=True):
-            text = item.reference
-            if text not in indexes:
-                shown.append(Shown(text, ((0, len(text)),), whole=True))
+        for item, queries in zip(items, own, strict=True):
+            if (index := indexes.get(item.reference)) is None:
+                shown.append(Shown(item.reference, ((0, len(item.reference)),), whole=True))
             else:
-                places = {place for s in peers for window in window_of[text, s] for place in window.places}
-                window = Window(indexes[text], tuple(sorted(places)))
+                places = {place for query in queries for window in window_of[query] for place in window.places}
+                window = Window(index, tuple(sorted(places)))
                 shown.append(Shown(window.joined(GAP), window.runs, window.whole))
         return shown
 
@@ -230,10 +218,6 @@ class Request:
 
     chat: tuple[tuple[str, str], ...]
     sampling: Sampling
-
-    @property
-    def messages(self) -> list[dict[str, str]]:
-        return [{"role": role, "content": content} for role, content in self.chat]
 
 
 @dataclass(frozen=True)
@@ -266,10 +250,10 @@ def conversation(items: Sequence[Item], shown: Shown, options: Options) -> Turn[
         template, order = options.chooser(first.language, first.reference, first.question)
         numbered = "\n".join(f"{n}. {' '.join(item.sentence.split())}" for n, item in enumerate(items, 1))
         chat = template.chat(order, _inputs(first, shown) | {"sentence": numbered})
-        drawn = _drawn(Sampling(options.max_tokens * len(items), json_schema=SCHEMA), options)
+        drawn = _drawn(Sampling(options.max_tokens * len(items), json_schema=tags.SCHEMA), options)
         result = yield Request(tuple(chat), drawn)
         with suppress(ParseFailure):
-            found = parse_object(result.text or "")
+            found = tags.parse_object(result.text or "")
     verdicts = []
     for n, item in enumerate(items, 1):
         tagged = found.get(n)
@@ -281,10 +265,9 @@ def conversation(items: Sequence[Item], shown: Shown, options: Options) -> Turn[
 
 
 def _alone(item: Item, shown: Shown, options: Options) -> Turn[Verdict]:
+    ask = _three_turns if options.protocol == "three-turn" else _single_turn
     try:
-        if options.protocol == "three-turn":
-            return (yield from _three_turns(item, shown, options))
-        return (yield from _single_turn(item, shown, options))
+        return (yield from ask(item, shown, options))
     except Unreadable as failure:
         unproven = failure.problems[-1] == NO_EVIDENCE and options.without_evidence == "unverifiable"
         return Verdict("unverifiable" if unproven else None, problems=failure.problems)
@@ -316,17 +299,16 @@ def _ask(
 
 def _drawn(sampling: Sampling, options: Options, attempt: int = 0) -> Sampling:
     """How an attempt, from 0, is drawn: the first one greedily unless there is a temperature."""
-    temperature = max(AGAIN_AT, options.temperature) if attempt else options.temperature
-    return (
-        replace(sampling, temperature=temperature, seed=(options.seed + attempt) % 2**31) if temperature else sampling
-    )
+    if not (temperature := max(AGAIN_AT, options.temperature) if attempt else options.temperature):
+        return sampling
+    return replace(sampling, temperature=temperature, seed=(options.seed + attempt) % 2**31)
 
 
 def _single_turn(item: Item, shown: Shown, options: Options) -> Turn[Verdict]:
     sources = (item.sentence, item.question, shown.text)
 
     def read(reply: str, last: bool) -> Tagged:
-        tagged = parse_tagged(reply, sources)
+        tagged = tags.parse_tagged(reply, sources)
         if tagged.label == "supported" and not _proves(tagged.fragments, item, shown):
             raise ParseFailure(NO_EVIDENCE)
         if not last and tagged.problems:
@@ -358,7 +340,7 @@ def _three_turns(item: Item, shown: Shown, options: Options) -> Turn[Verdict]:
     template, order = options.chooser(item.language, item.reference, item.question)
     chat = template.chat(order, inputs)
     facts, kinds = CHOICES[template.language]
-    (states, span), sample = yield from _ask(chat, lambda reply, _: parse_facts(reply, sources), options, facts)
+    (states, span), sample = yield from _ask(chat, lambda reply, _: tags.parse_facts(reply, sources), options, facts)
     sure = probability(sample, span)
     if not states:
         return Verdict("no_fact", scores=_scores("no_fact", {"no_fact": sure}))
@@ -366,7 +348,7 @@ def _three_turns(item: Item, shown: Shown, options: Options) -> Turn[Verdict]:
     chat += [_said(sample), ("user", template.fill(1, order, inputs))]
 
     def read(reply: str, last: bool) -> tuple[str, ...]:
-        points = parse_points(reply)
+        points = tags.parse_points(reply)
         if points and not last and not _proves(points, item, shown):
             raise ParseFailure(NO_EVIDENCE)
         return points
@@ -379,7 +361,7 @@ def _three_turns(item: Item, shown: Shown, options: Options) -> Turn[Verdict]:
         return Verdict("unverifiable", scores=_scores("unverifiable", {"unverifiable": last}, no_fact))
     inputs["points"] = "<SEP>".join(points)
     chat += [_said(sample), ("user", template.fill(2, order, inputs))]
-    (label, span), sample = yield from _ask(chat, lambda reply, _: parse_type(reply, sources), options, kinds)
+    (label, span), sample = yield from _ask(chat, lambda reply, _: tags.parse_type(reply, sources), options, kinds)
     if label == "supported" and not _proves(points, item, shown):
         raise Unreadable([NO_EVIDENCE])
     return Verdict(label, points, scores=_scores(label, decision(sample, span, _WORDS), no_fact))
@@ -417,7 +399,8 @@ def converse(engine: Engine, conversations: Sequence[Turn[T]], known: dict[Reque
         new = list(dict.fromkeys(request for request in asked.values() if request not in known))
         for sampling in dict.fromkeys(request.sampling for request in new):
             group = [request for request in new if request.sampling == sampling]
-            results = engine.chat([request.messages for request in group], sampling)
+            chats = [[{"role": role, "content": text} for role, text in request.chat] for request in group]
+            results = engine.chat(chats, sampling)
             known.update(zip(group, results, strict=True))
             check_asked(results)
         for number, request in asked.items():

@@ -163,10 +163,13 @@ def parts_of(reply: str, start: int, kind_of: Callable[[str], str | None]) -> li
 def not_copied(reply: str, part: Part, sources: Sequence[str]) -> None:
     """A tag whose text before and behind it stands like that in a source was copied, not meant."""
     line = reply[part.before : part.tag[0]].rstrip()[-24:].rsplit("\n", 1)[-1].lstrip()
-    if len(line) < 4 or not any("<" in source for source in sources):
+    if len(line) < 4:
         return
-    wanted = _squashed(line + reply[slice(*part.tag)])
-    if any(wanted in _squashed(source) for source in sources if "<" in source):
+    wanted, *shown = (
+        "".join(text.split()).casefold()
+        for text in (line + reply[slice(*part.tag)], *(source for source in sources if "<" in source))
+    )
+    if any(wanted in text for text in shown):
         raise ParseFailure("forged_tag")
 
 
@@ -178,10 +181,6 @@ def stands_alone(reply: str, part: Part, *, behind: bool) -> None:
         words += reply[end : part.value[1]].split("\n", 1)[0]
     if plain(words):
         raise ParseFailure("within_words")
-
-
-def _squashed(text: str) -> str:
-    return re.sub(r"\s+", "", text).casefold()
 
 
 def fragments_in(value: str) -> list[str]:
@@ -241,34 +240,33 @@ def parse_tagged(reply: str, sources: Sequence[str] = ()) -> Tagged:
     """
     start = opening(reply)
     parts = parts_of(reply, start, _single_kind)
-    if not parts:
-        raise ParseFailure("no_tags")
     decided = [part for part in parts if part.kind in ("type", "nofact")]
     for part in decided:
         not_copied(reply, part, sources)
-    if not decided:
-        raise ParseFailure("no_type")
-    if len(decided) > 1:
-        raise ParseFailure("repeated_type")
+    if len(decided) != 1:
+        raise ParseFailure("repeated_type" if decided else "no_type" if parts else "no_tags")
     stands_alone(reply, decided[0], behind=decided[0].kind == "nofact")
     label, span = _label(reply, decided[0])
-    values = [(part.kind, reply[slice(*part.value)]) for part in parts]
-    fragments = [f for kind, value in values if kind == "reference" for f in fragments_in(value)]
+    fragments: list[str] = []
     corrections: list[tuple[str, str]] = []
     problems: list[str] = []
-    for value in (value for kind, value in values if kind == "correction"):
+    points: list[str] = []
+    for part in parts:
+        value = reply[slice(*part.value)]
         try:
-            corrections += corrections_in(value)
+            if part.kind == "reference" and label != "no_fact":
+                fragments += fragments_in(value)
+            elif part.kind == "correction":
+                corrections += corrections_in(value)
+            elif part.kind == "point":
+                points.append(value.strip())
         except ParseFailure as failure:
             problems.append(failure.name)
     if label in ("supported", "no_fact") and (corrections or problems):
         raise ParseFailure("contradicts_itself")
     if label == "supported" and _DOUBT.search(_DENIED.sub("", _beside(reply, start, parts))):
         raise ParseFailure("contradicts_itself")
-    points = tuple(value.strip() for kind, value in values if kind == "point")
-    return Tagged(
-        label, () if label == "no_fact" else tuple(fragments), tuple(corrections), span, tuple(problems), points
-    )
+    return Tagged(label, tuple(fragments), tuple(corrections), span, tuple(problems), tuple(points))
 
 
 def _beside(reply: str, start: int, parts: Sequence[Part]) -> str:
@@ -282,20 +280,18 @@ def _beside(reply: str, start: int, parts: Sequence[Part]) -> str:
     return "\n".join([*pieces, reply[start:]])
 
 
+_KINDS = {
+    "参考": "reference", "幻觉": "type", "改正": "correction", "要点": "point", "point": "point",
+    **dict.fromkeys(NO_FACT, "nofact"),
+}  # fmt: skip
+_SLIPS = (("hallucination", "type", 2), ("reference", "reference", 1), ("correction", "correction", 1))
+"""Names that tags may have, what they are, and how many letters of public data may be wrong in them."""
+
+
 def _single_kind(name: str) -> str | None:
     """What a tag of the single-turn protocol is; None for any other text in angle brackets."""
-    fixed = {"参考": "reference", "幻觉": "type", "改正": "correction",
-             "要点": "point", "point": "point", **dict.fromkeys(NO_FACT, "nofact")}  # fmt: skip
-    if name in fixed:
-        return fixed[name]
-    for word, kind, slips in (
-        ("hallucination", "type", 2),
-        ("reference", "reference", 1),
-        ("correction", "correction", 1),
-    ):
-        if OSA.distance(name, word, score_cutoff=slips) <= slips:
-            return kind
-    return None
+    near = (kind for word, kind, slips in _SLIPS if OSA.distance(name, word, score_cutoff=slips) <= slips)
+    return _KINDS.get(name) or next(near, None)
 
 
 def _label(reply: str, part: Part) -> tuple[Label, tuple[int, int]]:
@@ -388,19 +384,14 @@ def parse_facts(reply: str, sources: Sequence[str] = ()) -> tuple[bool, tuple[in
 
 def parse_points(reply: str) -> tuple[str, ...]:
     """Read the second of three turns: the reference points, none where the reply says that there are none."""
-    start = opening(reply)
-    marks = [match.span() for match in TAG.finditer(reply, start) if plain(match.group(2)) in _NO_POINTS]
-    text = reply[start:]
-    for begin, end in reversed(marks):
-        text = text[: begin - start] + text[end - start :]
-    fragments = fragments_in(text)
-    if marks and fragments:
+    whole = reply[opening(reply) :]
+    text = TAG.sub(lambda match: "" if plain(match[2]) in _NO_POINTS else match[0], whole)
+    none, fragments = text != whole or plain(text) in _NO_POINTS, fragments_in(text)
+    if text != whole and fragments:
         raise ParseFailure("points_and_none")
-    if not marks and (not fragments or plain(text) in _NO_POINTS):
-        if plain(text) not in _NO_POINTS | NOTHING - {""}:
-            raise ParseFailure("empty")
-        return ()
-    return tuple(fragments)
+    if not (none or fragments or plain(text) in NOTHING - {""}):
+        raise ParseFailure("empty")
+    return () if none else tuple(fragments)
 
 
 def parse_type(reply: str, sources: Sequence[str] = ()) -> tuple[Label, tuple[int, int]]:
@@ -591,11 +582,8 @@ def _whole_words(text: str, a: int, b: int) -> Run:
         a -= 1
     while b < len(text) and _joins(text[b - 1]) and _joins(text[b]):
         b += 1
-    while a < b - 1 and text[a] == " ":
-        a += 1
-    while b - 1 > a and text[b - 1] == " ":
-        b -= 1
-    return a, b
+    piece = text[a:b].rstrip()
+    return a + len(piece) - len(piece.lstrip()), a + len(piece)
 
 
 def _joins(char: str) -> bool:

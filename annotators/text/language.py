@@ -1,7 +1,7 @@
 """Which language a text is in, as far as an annotator must know: English, Chinese, another one, or none.
 
-The script decides first, but that of names in brackets or quotes: where most letters are Latin and the function words
-Chinese, it is Chinese. Then, for Latin letters, the share of English function words and, where these are few, py3langid.
+The script decides first, but that of names in brackets or quotes: Latin letters beside Chinese function words are names
+in a Chinese text. For other Latin texts the share of English function words and, where these are few, py3langid decide.
 Short Latin texts and names count as English, since no method can tell.
 """
 
