@@ -30,6 +30,7 @@ from annotators.base import Annotator, Sentence
 from annotators.records import LABELS, Fragment, Label, SentenceAnnotation, Span
 from annotators.retrieval import Window, index_references, second_pass, words
 from annotators.text.normalise import clean_text
+from annotators.text.sentences import trimmed
 from annotators.text.words import words_of
 from annotators.verifier.causal import BATCH_TOKENS, load_tokenizer
 from engines.checkpoint import checkpoint_identity, locate
@@ -188,12 +189,10 @@ class SpanAnnotator(PairAnnotator):
     whole_answers = True
 
     def _annotation(self, sentence: Sentence, readings: Sequence[Reading]) -> SentenceAnnotation:
-        first = readings[0].encoding
-        offsets = first["offset_mapping"]
-        parts = first.sequence_ids(0)
         tokens_WT = [[t for t, part in enumerate(r.encoding.sequence_ids(0)) if part == 1] for r in readings]
         p_WT = np.stack([r.chances[tokens, 1] for r, tokens in zip(readings, tokens_WT, strict=True)])
-        places = [offsets[t] for t, part in enumerate(parts) if part == 1]  # in the answer; the same in every window
+        offsets = readings[0].encoding["offset_mapping"]
+        places = [offsets[t] for t in tokens_WT[0]]  # in the answer; the same in every window
         inside = [k for k, (a, b) in enumerate(places) if a < b and a < sentence.end and b > sentence.start]
         if not inside:
             return sentence.judged("failed", problems=("the tokenizer reads no token in this sentence",))
@@ -201,15 +200,13 @@ class SpanAnnotator(PairAnnotator):
         p = float(p_T.max())
         scores = {"supported": 1 - p, "contradictory": 0.0, "unverifiable": p, "no_fact": 0.0}
         decided = readings[int(p_WT[:, inside].max(1).argmin())]
-        spans = []
+        spans: list[Span] = []
         for flagged, run in groupby(zip(inside, p_T, strict=True), key=lambda pair: pair[1] >= HALLUCINATED_AT):
+            tokens = [places[k] for k, _ in run]
+            start, end = max(sentence.start, tokens[0][0]), min(sentence.end, tokens[-1][1])
             if flagged:
-                run_of = [k for k, _ in run]
-                start, end = max(sentence.start, places[run_of[0]][0]), min(sentence.end, places[run_of[-1]][1])
-                text = sentence.answer[start:end]
-                start, end = end - len(text.lstrip()), start + len(text.rstrip())
-                if start < end:
-                    spans.append(Span(start, end))
+                pieces = trimmed(sentence.answer[start:end], [0, end - start])
+                spans += [Span(start + a, start + b) for a, b in pieces]
         label = "unverifiable" if p >= HALLUCINATED_AT else "supported"
         fragments = decided.evidence(sentence.text)
         return sentence.judged("checked", label, scores, fragments=fragments, spans=tuple(spans))
@@ -278,8 +275,7 @@ def load_published(
     if labels is not None and kind != "nli":
         raise ValueError(f"annotator {name!r}: labels: for nli:ID only; the classes of {kind} are known")
     device, numbers = placed(device, dtype)
-    if dtype == "auto" and not device.startswith("cuda"):
-        numbers = "float32"
+    numbers = "float32" if dtype == "auto" and not device.startswith("cuda") else numbers
     try:
         base, located = model_id, locate(model_id)
         source = located  # of configuration and tokenizer
@@ -326,7 +322,7 @@ def load_published(
 def _setting(name: str, kind: str, model: Any, tokenizer: Any, labels: Sequence[str] | str | None) -> dict[str, Any]:
     """The arguments of :class:`PairAnnotator` for a loaded model: formats, limits, order of classes; ValueError."""
     config = model.config
-    n_classes, seq2seq, relative = config.num_labels, bool(config.is_encoder_decoder), config.model_type == "t5"
+    n_classes, seq2seq = config.num_labels, bool(config.is_encoder_decoder)
     order: list[int | None] = [1, None, 0]
     form: Form = _pair
     forward: Forward = _logits
@@ -355,7 +351,7 @@ def _setting(name: str, kind: str, model: Any, tokenizer: Any, labels: Sequence[
             forward = partial(_first_step, answers)
     if kind in ("minicheck", "lettucedetect") and not seq2seq and n_classes != 2:
         raise ValueError(f"annotator {name!r}: expected a model of two classes, got {n_classes}; is it a {kind} model?")
-    if not relative:  # T5 has relative positions
+    if config.model_type != "t5":  # whose positions are relative
         positions = getattr(config, "max_position_embeddings", None) or limit + 2
         limit = min(limit, tokenizer.model_max_length, positions - 2)  # RoBERTa has two that no token takes
     return {"form": form, "forward": forward, "limit": limit, "evidence": min(evidence, limit), "order": order}
@@ -388,17 +384,16 @@ def _lettucedetect(document: str, answer: str, question: str) -> tuple[str, ...]
     return prompt, answer
 
 
-def _logits(model: Any, batch: Mapping[str, Tensor]) -> Tensor:
-    logits: Tensor = model(**batch).logits
-    return logits
+def _logits(model: Any, batch: Mapping[str, Tensor]) -> Any:
+    return model(**batch).logits
 
 
-def _first_token(model: Any, batch: Mapping[str, Tensor]) -> Tensor:
+def _first_token(model: Any, batch: Mapping[str, Tensor]) -> Any:
     """HHEM is a token classifier that is read at its first token."""
     return _logits(model, batch)[:, 0]
 
 
-def _first_step(answers: Sequence[int], model: Any, batch: Mapping[str, Tensor]) -> Tensor:
+def _first_step(answers: Sequence[int], model: Any, batch: Mapping[str, Tensor]) -> Any:
     """The logits of MiniCheck's two answers where its decoder begins."""
     start = batch["input_ids"].new_full((len(batch["input_ids"]), 1), model.config.decoder_start_token_id or 0)
     return _logits(model, {**batch, "decoder_input_ids": start})[:, 0, list(answers)]

@@ -138,8 +138,7 @@ def evaluate(
         return figures
 
     predicted = _columns(rows, judged, range(len(rows)))["predicted"]
-    split_of = _by(rows, lambda r: str(r.row.get("split") or ""))
-    by_split = {name: part(numbers) for name, numbers in split_of.items() if name}
+    by_split = {name: part(numbers) for name, numbers in _splits(rows).items()}
     sources = {name: part(numbers) for name, numbers in _by(rows, lambda r: r.source).items()}
     return {
         "overall": part(range(len(rows))),
@@ -163,6 +162,10 @@ def _by(rows: Sequence[LabelledSentence], key: Callable[[LabelledSentence], str]
     return dict(sorted(parts.items()))
 
 
+def _splits(rows: Sequence[LabelledSentence]) -> dict[str, list[int]]:
+    return {name: numbers for name, numbers in _by(rows, lambda r: str(r.row.get("split") or "")).items() if name}
+
+
 def _one_label(label: str, predicted: Sequence[str | None]) -> dict[str, Any]:
     """What became of the rows of one gold label; "unsupported" is right where it was called hallucinated."""
     right = sum(p in HALLUCINATED if label == UNSUPPORTED else p == label for p in predicted)
@@ -181,12 +184,11 @@ def _mean_over_sources(
     ]
     means = {name: mean_of([(places, one[name]) for places, one in figures]) for name in WITH_INTERVALS}
     limits = bootstrap(means, [r.group for r in rows], n_resamples, seed)
-    result = {}
-    for name in MEANS:
-        known = [source[name] for source in sources.values() if source[name] is not None]
-        value = float(np.mean(known)) if known else None
-        result[name] = {"value": value, "interval": limits.get(name), "n_sources": len(known)}
-    return result
+    known = {name: [s[name] for s in sources.values() if s[name] is not None] for name in MEANS}
+    return {
+        name: {"value": float(np.mean(of)) if of else None, "interval": limits.get(name), "n_sources": len(of)}
+        for name, of in known.items()
+    }
 
 
 def compare(
@@ -194,10 +196,10 @@ def compare(
     n_resamples: int = 1000, seed: int = 0,
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
     """first − second of each figure over the same draws: "overall", "language en", … → figure → difference."""
-    languages, splits = _by(rows, lambda r: r.language), _by(rows, lambda r: str(r.row.get("split") or ""))
+    languages = _by(rows, lambda r: r.language)
     parts = {"overall": list(range(len(rows)))}
     parts |= {f"language {name}": numbers for name, numbers in languages.items() if len(languages) > 1}
-    parts |= {f"split {name}": numbers for name, numbers in splits.items() if name}
+    parts |= {f"split {name}": numbers for name, numbers in _splits(rows).items()}
     out: dict[str, dict[str, Any]] = {}
     for part, numbers in parts.items():
         a, b = (statistics(**_columns(rows, judged, numbers)) for judged in (first, second))

@@ -81,7 +81,7 @@ class Template:
         text = _FIELD.sub(lambda match: shown.get(match.group(1), ""), self.turns[turn])
         if self.verbatim:
             return text
-        return re.sub(r"\n{3,}", "\n\n", text).strip() if not shown["inputs"] else text.strip()
+        return (text if shown["inputs"] else re.sub(r"\n{3,}", "\n\n", text)).strip()
 
     def _blocks(self, turn: int, order: Order, shown: Mapping[str, str]) -> str:
         first = order == "reference-first"
@@ -137,24 +137,19 @@ def _template(row: object, where: str) -> Template:
 
 def _check_fields(turns: Sequence[str], protocol: str, where: str) -> None:
     used = [set(_FIELD.findall(turn)) for turn in turns]
-    for name in sorted(set().union(*used)):
-        if name not in FIELDS:
-            near = difflib.get_close_matches(name, FIELDS, n=1)
-            hint = f"did you mean {{{near[0]}}}?" if near else f"known are {', '.join(FIELDS)}"
-            raise ValueError(f"{where}: unknown field {{{name}}}; {hint}")
-    if any("points" in fields for fields in used[:2]):
+    if unknown := sorted(set().union(*used) - {*FIELDS}):
+        near = difflib.get_close_matches(unknown[0], FIELDS, n=1)
+        hint = f"did you mean {{{near[0]}}}?" if near else f"known are {', '.join(FIELDS)}"
+        raise ValueError(f"{where}: unknown field {{{unknown[0]}}}; {hint}")
+    early, both = set().union(*used[:2]), protocol == "three-turn"
+    if "points" in early:
         raise ValueError(f"{where}: {{points}} is known in the turn 'type' only, what the turn 'points' brought")
-    early = set().union(*used[:2])
-    if "inputs" in early and (protocol != "three-turn" or {"inputs"} <= used[0] & used[1]):
-        early |= {"reference", "question", "sentence"}
-    missing = [name for name in ("reference", "question", "sentence") if name not in early]
-    if missing or not ({"inputs", "sentence"} & used[0]):
-        missing = missing or ["sentence"]
-        raise ValueError(
-            f"{where}: the field{'s' if len(missing) > 1 else ''} {', '.join('{' + name + '}' for name in missing)} "
-            f"must be in the {'turns facts and points' if protocol == 'three-turn' else 'prompt'}; or use {{inputs}}"
-            + (" in both" if protocol == "three-turn" else "")
-        )
+    needed = () if "inputs" in early and (not both or "inputs" in used[0] & used[1]) else FIELDS[1:4]
+    missing = [name for name in needed if name not in early]
+    if missing or not {"inputs", "sentence"} & used[0]:
+        fields = ", ".join(f"{{{name}}}" for name in missing or ["sentence"])
+        place, all_of = ("turns facts and points", "in both") if both else ("prompt", "")
+        raise ValueError(f"{where}: the field {fields} must be in the {place}; or use {{inputs}} {all_of}".rstrip())
 
 
 _PUBLISHED = {"annotation": "sentence", "answer": "sentence", "document": "reference", **{f: f for f in FIELDS}}
@@ -198,16 +193,14 @@ def read_published(source: Path) -> list[dict[str, Any]]:
 
 def _of_python(tree: ast.Module) -> Iterator[tuple[str, str]]:
     """Turn and text of every string that is assigned in a function named after a turn."""
-    names = {"fact": "facts", "reference": "points", "hallucination": "type"}
+    turns = {"fact": "facts", "reference": "points", "hallucination": "type"}
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
-        turn = next((turn for word, turn in names.items() if word in function.name.lower()), "")
+        turn = next((turn for word, turn in turns.items() if word in function.name.lower()), "")
         for value in (node.value for node in ast.walk(function) if isinstance(node, ast.Assign)):
-            parts = value.values if isinstance(value, ast.JoinedStr) else [value]
-            texts = [
-                p.value if isinstance(p, ast.Constant) else f"{{{ast.unparse(getattr(p, 'value', p))}}}" for p in parts
-            ]
             if turn and isinstance(value, ast.JoinedStr | ast.Constant):
-                yield turn, "".join(map(str, texts))
+                parts = value.values if isinstance(value, ast.JoinedStr) else [value]
+                names = (p.value if isinstance(p, ast.Constant) else f"{{{ast.unparse(p.value)}}}" for p in parts)
+                yield turn, "".join(map(str, names))
 
 
 @lru_cache(maxsize=1)
@@ -266,9 +259,6 @@ class Chooser:
         return [
             self.seed if self.random else None,
             self.order,
-            [
-                [t.name, t.language, t.system, *t.turns, *([True] if t.verbatim else [])]
-                for group in self.by_language.values()
-                for t in group
-            ],
-        ]
+            [[t.name, t.language, t.system, *t.turns, *([True] if t.verbatim else [])]
+             for group in self.by_language.values() for t in group],
+        ]  # fmt: skip

@@ -96,9 +96,8 @@ def question_samples(topics: Sequence[Mapping[str, Any]], *, several: bool, seed
         language = language_of_row(topic)
         questions = list(dict.fromkeys(topic["questions"]))
         document = _document(topic["reference"], language)
-        gold = "\n".join(questions)
         text = _wording("question_generation", language, several, draw).format(document=document, n=str(len(questions)))
-        out["question_generation"].append(_sample("question_generation", [_user(text)], gold))
+        out["question_generation"].append(_sample("question_generation", [_user(text)], "\n".join(questions)))
         asked = {q for other in topics if language_of_row(other) == language for q in other["questions"]}
         others = sorted(asked - set(questions))
         if not others:
