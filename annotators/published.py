@@ -3,10 +3,9 @@
 annotator = load_annotator("nli:MoritzLaurer/DeBERTa-v3-base-mnli-fever-anli")
 annotator = load_annotator("lettucedetect:KRLabsOrg/lettucedect-base-modernbert-en-v1")  # marks the words, too
 
-Each reads what its authors' own code gives it. Three of the kinds judge a sentence against a document; LettuceDetect
-judges the tokens of a whole answer. A document beyond a model's limit is read in up to six windows of the passages that
-bear most on the sentence (``retrieval.py``). Its support is that of the window that supports it best, as in
-MiniCheck and SummaC: a fact stands in one place, and a window without it says nothing against it.
+Each reads what its authors' own code gives it. A document beyond a model's limit is read in up to six windows of the
+passages that bear most on the sentence (``retrieval.py``); the one that supports it best counts, as in MiniCheck and
+SummaC: a fact stands in one place, and a window without it says nothing against it.
 
 Sources: SummaC (Laban et al., TACL 2022); MiniCheck (Tang, Laban & Durrett, EMNLP 2024); LettuceDetect (Kovács & Recski
 2025); HHEM-2.1-Open (Vectara 2024).
@@ -180,9 +179,8 @@ class PairAnnotator(Annotator):
 class SpanAnnotator(PairAnnotator):
     """LettuceDetect: P(hallucinated) of each token of an answer, read with its question and document.
 
-    A sentence is as hallucinated as its worst token, which is "unverifiable", since the model knows one kind of
-    hallucination. Of several windows a token counts by the one that supports it best; the package takes the worst,
-    which marks all that a window does not happen to hold.
+    A sentence is as unverifiable as its worst token. A token counts by the window that supports it best; the package
+    takes the worst, which marks all that a window does not happen to hold.
     """
 
     reads = ("question", "reference", "sentence")
@@ -222,11 +220,8 @@ def _without_model(sentence: Sentence) -> SentenceAnnotation | None:
 
 
 def over_windows(chances_W3: np.ndarray) -> tuple[np.ndarray, int, int]:
-    """One verdict from W ≥ 1 windows' probabilities of supported, contradictory and unverifiable, rows sum to 1.
-
-    P(supported) = s = max_w s_w, as in MiniCheck and SummaC. The rest, 1 − s, is shared between contradictory and
-    unverifiable as in the window with most contradiction. One window comes back as it is. Returns (3,) probabilities
-    that sum to 1, and the numbers of the two windows.
+    """(3,) probabilities of supported, contradictory and unverifiable from those of W ≥ 1 windows: s = max_w s_w, and
+    1 − s is shared as in the window with most contradiction; then the numbers of these two windows.
     """
     supporting, contradicting = (int(chances_W3[:, c].argmax()) for c in (0, 1))
     s = chances_W3[supporting, 0]

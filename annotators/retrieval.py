@@ -120,18 +120,17 @@ class Passage:
 
 @dataclass(frozen=True, eq=False)
 class ReferenceIndex:
-    """One reference, cut and ready to be searched: P passages, a budget in tokens of a window, and the (P, D)
-    vectors of an encoder that reads its language, none where the whole reference fits; made by `index_references`.
+    """One reference, cut and ready to be searched; made by `index_references`.
 
-    Where the reference does not fit, BM25 is that among the passages near the query by the share ``relevant``; those
+    Where it does not fit, BM25 is that among the passages near the query by the share ``relevant`` in [0, 1]; those
     with less than this share of the best one's score, both with their neighbours', are not read, though there be room.
     """
 
     reference: str
     passages: tuple[Passage, ...]
-    budget: int
-    encoder: Embedder | None = None
-    vectors: np.ndarray | None = field(default=None, repr=False)
+    budget: int  # tokens of a window
+    encoder: Embedder | None = None  # one that reads its language
+    vectors: np.ndarray | None = field(default=None, repr=False)  # (P, D); None where the whole reference fits
     relevant: float = 0.0
 
     @cached_property
@@ -199,10 +198,9 @@ def index_references(
     references: Sequence[str], tokenize: Tokenize, encoder: Embedder | None = None, budget: int | None = None,
     relevant: float = 0.0,
 ) -> list[ReferenceIndex]:  # fmt: skip
-    """Cut references into passages and embed these, each distinct reference and passage once; one index each, in order.
+    """Cut references into passages and embed these, each distinct reference once; one index each, in order.
 
-    ``budget``, above 0, is in tokens of ``tokenize`` (None: see ``budget_of``); without ``encoder`` BM25 ranks alone;
-    ``relevant`` in [0, 1] is that of the indexes.
+    ``budget``, above 0, is in tokens of ``tokenize`` (None: see ``budget_of``); without ``encoder`` BM25 ranks alone.
     """
     if budget is not None and budget <= 0:
         raise ValueError(f"budget: expected a number of tokens above 0, got {budget}")

@@ -1,13 +1,9 @@
 """Figures of annotated answers: the accumulation effect, and the agreement of two annotations.
 
-Accumulation compares P(H_t | some earlier sentence hallucinated) with P(H_t | none was), over sentences t that have an
-earlier one. A difference alone shows no snowball: in answers of a poor model every sentence is more likely to be wrong.
-So the difference under random order of each answer's sentences is computed in closed form too, and what goes beyond it
-is the effect of order. "no_fact" counts as not hallucinated; the caller leaves out unjudged sentences. ANAH §2.5, Eq.
-1.
-
-Agreement compares label, reference and correction (ANAH's Table 3) and counts the second annotation as right. Intervals
-draw whole answers. Several annotations by one annotator agree with each other where it is sure (ANAH-v2).
+Accumulation (ANAH §2.5, Eq. 1) compares P(H_t | some earlier sentence hallucinated) with P(H_t | none was), over
+sentences t that have an earlier one. A poor model's answers differ so in any order, so what goes beyond the difference
+under random order, computed in closed form, is the effect of order. The caller leaves out unjudged sentences.
+Agreement compares label, reference and correction (ANAH's Table 3). Intervals draw whole answers.
 """
 
 from __future__ import annotations
@@ -60,11 +56,7 @@ def expected_counts(n: int, h: int) -> np.ndarray:
 
 
 def accumulation(answers: Sequence[Sequence[bool]], *, n_resamples: int = 1000, seed: int = 0) -> dict[str, Figure]:
-    """All ``FIGURES`` with intervals from drawing answers with replacement: the three shares, after_some − after_none,
-    the same for random order, and their difference.
-
-    ``answers`` say per answer, in order, whether each judged sentence is hallucinated.
-    """
+    """All ``FIGURES`` of answers, which say in order whether each judged sentence is hallucinated."""
     seen_A32 = np.array([counts_of(answer) for answer in answers]).reshape(-1, 3, 2)
     random_A32 = np.array([expected_counts(len(a), sum(a)) for a in answers]).reshape(-1, 3, 2)
     total_32 = seen_A32.sum(0)
@@ -92,13 +84,11 @@ def accumulation(answers: Sequence[Sequence[bool]], *, n_resamples: int = 1000, 
 
 @dataclass(frozen=True)
 class Judged:
-    """One sentence as one annotation has it: a label (of LABELS, or "unsupported"), the characters of the reference
-    that its fragments hold (None where it gives no fragments at all), and the corrected sentence.
-    """
+    """One sentence as one annotation has it."""
 
-    label: str
-    places: frozenset[int] | None = None
-    corrected: str | None = None
+    label: str  # of LABELS, or "unsupported"
+    places: frozenset[int] | None = None  # characters of the reference in its fragments; None: it gives no fragments
+    corrected: str | None = None  # the sentence
 
 
 def overlap(first: frozenset[int], second: frozenset[int]) -> float:
@@ -120,8 +110,7 @@ def kappa(first: Sequence[str], second: Sequence[str], weights: Floats | None = 
 def agreement(
     pairs: Sequence[tuple[Judged, Judged]], groups: Sequence[Hashable], *, n_resamples: int = 1000, seed: int = 0
 ) -> dict[str, Figure]:
-    """Figures of the agreement of (n,) paired judgements, the same sentence by both annotations; (n,) groups are
-    answers.
+    """Figures of (n,) pairs of judgements of the same sentence, the second one counting as right; groups are answers.
 
     ``type`` is the share with equal labels, ``type:LABEL`` of the second's LABEL the share that the first calls so, and
     ``kappa``; over sentences that both call factual and give fragments for: ``reference`` (share with an overlap of at
@@ -158,10 +147,8 @@ def agreement(
 
 
 def consistent(samples: Sequence[SentenceAnnotation], least: float) -> SentenceAnnotation | None:
-    """Of several annotations of one sentence the one that stands for them, None where they do not agree.
-
-    ``least``, above 0.5 and at most 1, is the share of samples that must have the same label; one that failed has none.
-    Of these that sample is taken whose evidence has the largest mean overlap with the others', the first of equals.
+    """Of samples of which a share of ``least``, in (0.5, 1], has one label, the one whose evidence has the largest mean
+    overlap with the others' of this label, the first of equals; None where too few agree (ANAH-v2).
     """
     votes = Counter(one.label for one in samples if one.label is not None)
     label, n = votes.most_common(1)[0] if votes else (None, 0)

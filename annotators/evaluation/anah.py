@@ -2,11 +2,10 @@
 
     rows, report = flatten(load_rows(["opencompass/anah"]))  # a hub id, Parquet or JSON Lines files, a folder of these
 
-A row is a topic with questions, the answers of two models (``GPT3.5_answers_D``, given the documents, and
-``InternLM_answers``, without), and for each answer a list of tagged strings, one a sentence. A string may name its
-sentence itself (<要点>). Where one does not, the answer is split again: as ANAH's units were made, then in other ways
-until the counts fit. Where none fits, or most corrections name text that is not in their sentence, the whole answer is
-left out and counted.
+A row is a topic with questions, answers of two models and, for each answer, tagged strings, one a sentence. A string
+may name its sentence itself (<要点>). Where one does not, the answer is split again: as ANAH's units were made, then in
+other ways until the counts fit. Where none fits, or most corrections name text that is not in their sentence, the whole
+answer is left out and counted.
 
 Splits are train, unseen topics and unseen questions (ANAH, §4.1). Topics that share documents or a question are one.
 """
@@ -93,20 +92,17 @@ _LINE = re.compile(r"\n+")
 
 @dataclass
 class Report:
-    """What was read and left out (reason → answers, and the first place); ``lost_edits`` are not in their sentence, or
-    can't be read; ``aligned`` says of how many answers the sentences were found in which way.
-    """
+    """What was read and left out."""
 
     topics: int = 0
     answers: int = 0
     sentences: int = 0
-    lost_edits: int = 0
-    aligned: Counter[str] = field(default_factory=Counter)
-    left_out: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, str] = field(default_factory=dict)
+    lost_edits: int = 0  # corrections that are not in their sentence, or can't be read
+    aligned: Counter[str] = field(default_factory=Counter)  # how sentences were found → answers
+    left_out: Counter[str] = field(default_factory=Counter)  # reason → answers
+    examples: dict[str, str] = field(default_factory=dict)  # reason → the first place
 
     def skip(self, reason: str, where: str) -> None:
-        """Count an answer that is left out; the first of each reason is kept as an example."""
         self.left_out[reason] += 1
         self.examples.setdefault(reason, where)
 
@@ -155,7 +151,7 @@ def is_anah(row: Mapping[str, Any]) -> bool:
 def flatten(topics: Iterable[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], Report]:
     """Annotated sentences of ANAH rows, and what was left out.
 
-    A sentence is {"id", "source", "lang", "topic", "question", "reference", "answer", "sentence", "start", "label",
+    One is {"id", "source", "lang", "topic", "question", "reference", "answer", "sentence", "start", "label",
     "fragments", "edits" (pairs from, to), "correction" (the sentence with them), "annotation" (the string as it came)}.
     """
     report = Report()

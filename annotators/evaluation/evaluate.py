@@ -1,7 +1,5 @@
-"""Judges an annotator by labelled sentences: asks it without showing the labels, and computes the figures.
-
-``evaluate`` gives the figures of one annotator, ``compare`` paired differences of two; ``metrics.py`` says what they
-mean.
+"""Judges an annotator by labelled sentences: asks it without showing the labels, and computes the figures, or the
+paired differences of two annotators; ``metrics.py`` says what they mean.
 """
 
 from __future__ import annotations
@@ -15,15 +13,8 @@ from typing import Any
 import numpy as np
 
 from annotators.base import Annotator
-from annotators.evaluation.metrics import (
-    UNSUPPORTED,
-    WITH_INTERVALS,
-    bootstrap,
-    mean_of,
-    paired_difference,
-    statistics,
-    summarise,
-)
+from annotators.evaluation import metrics
+from annotators.evaluation.metrics import UNSUPPORTED, WITH_INTERVALS, statistics
 from annotators.evaluation.texts import text_figures
 from annotators.records import HALLUCINATED, JUDGED, SentenceAnnotation
 from annotators.text.language import stated
@@ -74,11 +65,10 @@ def predict(
     annotator: Annotator, rows: Sequence[LabelledSentence], progress: Progress | None = None, *,
     parametric: bool = False, ask: Ask | None = None,
 ) -> list[SentenceAnnotation]:  # fmt: skip
-    """Ask the annotator in chunks of about 256 rows; it gets the texts, never labels, fragments or corrections.
+    """Ask the annotator in chunks of about ``CHUNK`` rows, those of one answer that stand together in one chunk.
 
-    Rows of one answer that stand together are asked together. ``progress`` is called with (done, all); ``parametric``
-    hides the reference, so that only what the model knows is left; ``ask`` is called for each chunk in place of the
-    annotator's ``predict``. ValueError where the number of judgements is wrong.
+    ``progress`` is called with (done, all); ``parametric`` hides the reference, so that only what the model knows is
+    left; ``ask`` stands in for the annotator's ``predict``. ValueError where the number of judgements is wrong.
     """
     judged: list[SentenceAnnotation] = []
     for start, end in _chunks(rows):
@@ -105,10 +95,7 @@ def _chunks(rows: Sequence[LabelledSentence]) -> list[tuple[int, int]]:
 def judgement_lines(
     rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotation], annotator: str, parametric: bool
 ) -> Iterator[dict[str, Any]]:
-    """What was asked about each row, its gold label, what the annotator said, and whether no reference was shown.
-
-    ``mitigate/labels.py`` reads these lines.
-    """
+    """Lines for ``mitigate/labels.py``: what was asked about each row, its gold label, what the annotator said."""
     names = ("id", "split", "lang", "language", "question", "reference", "answer", "sentence", "start")
     for row, found in zip(rows, judged, strict=True):
         asked = {k: row.row[k] for k in names if row.row.get(k) is not None}
@@ -123,15 +110,16 @@ def evaluate(
 ) -> dict[str, Any]:  # fmt: skip
     """All figures: ``overall`` (every row alike), ``mean_over_sources`` (every source alike), and by part.
 
-    ``texts`` compares annotations as texts too, with BERTScore ``similarity`` of each row. ``overall``, ``sources``,
-    ``languages`` and ``splits`` hold what :func:`annotators.evaluation.metrics.summarise` returns, and ``texts``;
-    ``mean_over_sources`` is {figure: {"value", "interval", "n_sources"}}; ``labels`` is by gold label;
-    ``statuses`` counts the checked rows and why the others are not.
+    ``overall``, ``sources``, ``languages`` and ``splits`` hold what :func:`annotators.evaluation.metrics.summarise`
+    returns, and with ``texts`` the figures of annotations as texts, with BERTScore ``similarity`` of each row;
+    ``labels`` is by gold label; ``statuses`` counts the checked rows and why the others are not.
     """
 
     def part(numbers: Sequence[int]) -> dict[str, Any]:
         groups = [rows[i].group for i in numbers]
-        figures = summarise(**_columns(rows, judged, numbers), groups=groups, n_resamples=n_resamples, seed=seed)
+        figures = metrics.summarise(
+            **_columns(rows, judged, numbers), groups=groups, n_resamples=n_resamples, seed=seed
+        )
         if texts:
             chosen = None if similarity is None else [similarity[i] for i in numbers]
             figures["texts"] = text_figures([rows[i].row for i in numbers], [judged[i] for i in numbers], chosen)
@@ -182,8 +170,8 @@ def _mean_over_sources(
         (np.array(numbers), statistics(**_columns(rows, judged, numbers)))
         for numbers in _by(rows, lambda r: r.source).values()
     ]
-    means = {name: mean_of([(places, one[name]) for places, one in figures]) for name in WITH_INTERVALS}
-    limits = bootstrap(means, [r.group for r in rows], n_resamples, seed)
+    means = {name: metrics.mean_of([(places, one[name]) for places, one in figures]) for name in WITH_INTERVALS}
+    limits = metrics.bootstrap(means, [r.group for r in rows], n_resamples, seed)
     known = {name: [s[name] for s in sources.values() if s[name] is not None] for name in MEANS}
     return {
         name: {"value": float(np.mean(of)) if of else None, "interval": limits.get(name), "n_sources": len(of)}
@@ -205,7 +193,7 @@ def compare(
         a, b = (statistics(**_columns(rows, judged, numbers)) for judged in (first, second))
         groups = [rows[i].group for i in numbers]
         out[part] = {"n": len(numbers)} | {
-            name: paired_difference(a[name], b[name], groups, n_resamples, seed)
+            name: metrics.paired_difference(a[name], b[name], groups, n_resamples, seed)
             for name in ("accuracy", "macro_f1", "balanced_accuracy", "auc")
         }
     return out

@@ -52,10 +52,8 @@ def percentiles(values: Sequence[float | None]) -> tuple[float, float] | None:
 def bootstrap(
     statistics: Mapping[str, Statistic], groups: Sequence[Hashable], n_resamples: int = 1000, seed: int = 0
 ) -> dict[str, tuple[float, float] | None]:
-    """95 % percentile intervals of several figures of (n,) row weights, all from the same draws of the (n,) groups.
-
-    None with fewer than two groups; 0 resamples give no interval; equal seeds give equal ones. Source: Efron &
-    Tibshirani 1993, chapter 13; drawing clusters, Davison & Hinkley 1997, §3.8.
+    """95 % percentile intervals of figures of (n,) row weights, from the same draws of the (n,) groups; None with fewer
+    than two groups. Source: Efron & Tibshirani 1993, chapter 13; drawing clusters, Davison & Hinkley 1997, §3.8.
     """
     if len(set(groups)) < 2:
         return dict.fromkeys(statistics)
@@ -92,7 +90,7 @@ def paired_difference(
 
 
 def mean_of(parts: Sequence[tuple[NDArray[np.int64], Statistic]]) -> Statistic:
-    """The plain mean of figures over parts (row numbers, figure of those rows' weights) where they are not None."""
+    """The mean of figures over parts (row numbers, figure of those rows' weights) where they are not None."""
 
     def mean(weights: Floats) -> float | None:
         known = [value for rows, part in parts if (value := part(weights[rows])) is not None]

@@ -1,8 +1,8 @@
 """ANAH's published scorer: raw replies against gold annotations by its own formulas, so that figures compare.
 
-A row is {"prompt", "reply", "golden"}: what the model was sent, what it wrote and what it should have written. The test
-file has turns [user, assistant] instead. Source: ANAH (ACL 2024), §4.2, and `eval/anah_v1` of its repository; the
-formulas were written again from what that program computes. docs/annotators.md says how they differ from ours.
+A row is {"prompt", "reply", "golden"}: what the model was sent, what it wrote and what it should have written. Source:
+ANAH (ACL 2024), §4.2, and `eval/anah_v1` of its repository; the formulas were written again from what that program
+computes. docs/annotators.md says how they differ from ours.
 """
 
 from __future__ import annotations
@@ -73,9 +73,8 @@ def document_of(prompt: str, language: str) -> str | None:
 
 
 def ngram_precision(fragments: Sequence[str], document: str, n: int, language: str) -> float:
-    """Clipped n-grams of the fragments in the document, by the number of different ones: above 1 where some repeat.
-
-    Characters with blanks in Chinese, else what stands between blanks; fragments are joined to one text.
+    """Clipped n-grams of the joined fragments in the document, by the number of different ones: above 1 where some
+    repeat. They are of characters with blanks in Chinese, else of what stands between blanks.
     """
     texts = (" ".join(fragments).lower(), document.lower())
     said, known = (

@@ -50,11 +50,7 @@ def gold_text(row: Mapping[str, Any]) -> str | None:
 
 
 def written_fragments(annotation: SentenceAnnotation) -> list[str]:
-    """The fragments as they were written: those located in the reference, and those that are not there.
-
-    The words of the model count, not the piece of the reference that they were matched with: else no misquotation would
-    show in any figure.
-    """
+    """The fragments as they were written, not as they were matched: else no misquotation would show in any figure."""
     return [f.written or f.text for f in annotation.fragments] + list(annotation.not_verbatim)
 
 

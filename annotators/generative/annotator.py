@@ -3,11 +3,10 @@
     annotator = GenerativeAnnotator.from_pretrained("openai:MODEL@http://127.0.0.1:8000/v1", protocol="three-turn")
     annotator.annotate(question=…, reference=…, answer=…)
 
-It chooses what of the reference to show, asks in rounds and reads the replies strictly (``protocols.py``,
-``tagged.py``), asks once more with six times the window where a sentence was found unverifiable, and looks fragments
-and corrections up in reference and sentence. "Supported" counts only with evidence that stands there. A sentence of
-which no reply could be read has the status "failed" and its ``problems`` say why; nothing is guessed. English and
-Chinese.
+It asks in rounds and reads the replies strictly (``protocols.py``, ``tagged.py``), asks once more with six times the
+window where a sentence was found unverifiable, and looks fragments and corrections up. "Supported" counts only with
+evidence that stands in the reference. A sentence of which no reply could be read has the status "failed" and its
+``problems`` say why; nothing is guessed. English and Chinese.
 """
 
 from __future__ import annotations
@@ -122,10 +121,8 @@ class GenerativeAnnotator(Annotator):
         return anah_units(record["answer"], "zh" if language == "zh" else "en")
 
     def foreseen(self, records: Iterable[Mapping[str, Any]], *, given: bool = False) -> tuple[int, int, int]:
-        """The fewest requests that these records need, about how many tokens their prompts have, and how many at most
-        their replies; ``given``: they are rows of ``predict``.
-
-        A token is taken to have four bytes of UTF-8; what follows a first turn or an unreadable reply comes on top.
+        """The fewest requests that these records need, about how many tokens (of four bytes) their prompts have, and
+        how many at most their replies; ``given``: they are rows of ``predict``. Only first turns and attempts count.
         """
 
         def size(text: str) -> int:
@@ -223,10 +220,8 @@ def _language(declared: str | None, answer: str, reference: str) -> str:
 
 
 def trained_as(model: str) -> tuple[Protocol, list[str], dict[str, Any]]:
-    """Protocol, wordings and what was shown (``window``, ``window_tokens``) when a model was trained, by the
-    annotator.json that training wrote into its folder.
-
-    No wordings where there is no such file; ValueError where "prompts" in it is no list of names.
+    """Protocol, wordings and what was shown (``window``, ``window_tokens``) when a model was trained, by annotator.json
+    in its folder; no wordings without this file, ValueError where "prompts" in it is no list of names.
     """
     path = Path(model).expanduser() / "annotator.json"
     if not path.is_file():

@@ -70,11 +70,7 @@ class Template:
         return [*before, ("user", self.fill(0, order, inputs))]
 
     def fill(self, turn: int, order: Order, inputs: Mapping[str, str]) -> str:
-        """The text of a turn, counted from 0.
-
-        ``inputs`` are ``reference``, ``question``, ``sentence`` and perhaps ``name``, and in the last of three turns
-        ``points`` joined by <SEP>.
-        """
+        """The text of a turn, counted from 0; ``inputs`` are by the names of ``FIELDS``, ``points`` joined by <SEP>."""
         shown = {name: neutral(text) for name, text in inputs.items()}
         shown["points"] = shown.get("points", "").replace(neutral("<SEP>"), "<SEP>")
         shown["inputs"] = self._blocks(turn, order, shown)
@@ -158,7 +154,6 @@ _PUBLISHED = {"annotation": "sentence", "answer": "sentence", "document": "refer
 
 def read_published(source: Path) -> list[dict[str, Any]]:
     """Templates, named "anah-v2" and "anah-v1", out of a user's copy of published prompts: a file or a folder of files.
-    They are to be sent as they are.
 
     A Python file is parsed, never run: its functions named after fact, reference and hallucination hold the three turns
     as strings, in one or two languages. A .txt or .md file is a prompt of one turn, with its fields in braces;
@@ -215,11 +210,8 @@ def names_of(protocol: str, language: str) -> list[str]:
 
 
 class Chooser:
-    """Which wording and order a sentence gets: always the same, or at random.
-
-    ``prompt`` is NAME, NAME/ORDER or "random"; NAME alone has the order "reference-first". "random" draws wording and
-    order by ``seed``, reference and question: the sentences of one answer share them. ValueError for an unknown name or
-    order.
+    """Which wording and order a sentence gets: NAME, NAME/ORDER (else "reference-first"), or "random", which draws both
+    by ``seed``, reference and question: the sentences of one answer share them. ValueError for unknown ones.
     """
 
     def __init__(

@@ -1,8 +1,7 @@
 """How a generative annotator asks: its options, what of a reference it shows, the two protocols, label scores.
 
 A conversation is a generator: it yields a request, is sent the engine's result, and returns a verdict. So a batch is
-asked in rounds (``converse``) and each sentence goes its own way: done after one turn without a fact, asked again after
-an unreadable reply.
+asked in rounds (``converse``) and each sentence goes its own way.
 """
 
 from __future__ import annotations
@@ -55,9 +54,8 @@ class Options:
         seed: The seed of random prompts, of further attempts and, above temperature 0, of first ones, in 0 … 2³¹ − 1.
         temperature: That of first attempts, in [0, 2]; further ones have at least 0.7.
         logprobs: Whether to ask for log-probabilities, from which ``scores`` come.
-        schema: Above 0 the engine is told what replies may be. With "tagged", up to so many sentences of an answer are
-            judged in one call, whose reply is JSON without scores; those that it leaves open are asked about in tags.
-            With "three-turn", the first and the last turn are choices.
+        schema: Above 0 the engine is told what replies may be: with "three-turn", the first and last are choices; with
+            "tagged", up to so many sentences of an answer are judged in one call, whose reply is JSON without scores.
         units: Whether answers are cut as ANAH's were, in place of our sentences.
         without_evidence: What a sentence is whose replies say "supported" and give nothing that stands in the
             reference: "failed", or "unverifiable" without scores; its ``problems`` have "no_evidence".
@@ -162,9 +160,7 @@ class Shown:
 
 
 class Windows:
-    """Chooses what of a reference to show, by the passages and ranking of ``annotators/retrieval.py``.
-
-    Tokens are counted by the embedder that ``embedder()`` gives, since a server does not say how it counts. A reference
+    """Chooses what of a reference to show. Tokens are counted by the embedder that ``embedder()`` gives; a reference
     with no more characters than the budget has tokens is shown whole without loading it.
     """
 
@@ -379,8 +375,7 @@ def _said(sample: Sample) -> tuple[str, str]:
 def converse(engine: Engine, conversations: Sequence[Turn[T]], known: dict[Request, ChatResult]) -> list[T]:
     """Carry conversations on together, a round of requests at a time; what each returned, in order.
 
-    Equal requests are made once: ``known`` has the results so far, and new ones are added to it. EngineError where the
-    engine can't answer anything more; what it has answered is in its cache, where it has one.
+    Equal requests are made once: new results are added to ``known``. EngineError where the engine answers no more.
     """
     returned: dict[int, T] = {}
     waiting: dict[int, Request] = {}
@@ -430,10 +425,8 @@ def _scores(
 
 
 def decision(sample: Sample, span: tuple[int, int], words: Mapping[str, Label]) -> dict[Label, float] | None:
-    """How likely each label was, in [0, 1], where a reply decides at ``span``; the sum is at most 1.
-
-    ``words`` could stand there, in small letters and without blanks, and mean these labels. None without
-    log-probabilities, or where the words at ``span`` are not found among the tokens or are none of ``words``.
+    """How likely each label was, in [0, 1], where a reply decides at ``span`` by one of ``words`` (in small letters,
+    without blanks); the sum is at most 1. None without log-probabilities, or where no such words are found there.
     """
     found, given = _tokens(sample, span), words.get(_plain(sample.text[slice(*span)]))
     if found is None or given is None or sample.logprobs is None:

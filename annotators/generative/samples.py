@@ -32,14 +32,13 @@ def annotation_samples(
     rows: Sequence[Mapping[str, Any]], prompts: Sequence[str], windows: Windows, seed: int = 0,
     protocol: Protocol = "tagged",
 ) -> list[Sample]:  # fmt: skip
-    """One sample for each turn about a labelled sentence: what the annotator would ask, and the gold reply.
+    """One sample for each turn about a labelled sentence: what the annotator would ask, the gold reply, ``label`` and
+    ``number`` of the row.
 
-    It has the ``label`` and the ``number`` of its row, which all turns about a sentence share.
-
-    Where the window lacks a gold fragment, six times as much is shown, as in the annotator's second pass. Rows whose
-    label is not one of the four are left out, and those whose verdict the annotator would not take without a fragment:
-    supported ones, and in three turns contradictory ones. One of ``prompts`` is used as it is, document first; of
-    several one is drawn for each sentence, in either order. ValueError where there is no such wording.
+    Where the window lacks a gold fragment, six times as much is shown. Rows whose label is not one of the four are left
+    out, and those whose verdict the annotator would not take without a fragment: supported ones, in three turns also
+    contradictory ones. Of several ``prompts`` one is drawn for each sentence, in either order; one alone has the
+    document first. ValueError where there is no such wording.
     """
     of_protocol = [t for t in built_in() if t.protocol == protocol]
     templates, known = [t for t in of_protocol if t.name in prompts], {t.name for t in of_protocol}
@@ -144,9 +143,8 @@ def dialogue_samples(files: Iterable[Path]) -> Iterator[Sample]:
 
 
 def mix(samples: Mapping[Task, Sequence[Sample]], shares: Mapping[Task, float], seed: int = 0) -> list[Sample]:
-    """All annotation samples and as many of each other task as its share asks for, as far as there are any.
-
-    Shares are taken relative to that of annotation; ValueError where that is 0.
+    """All annotation samples, and of each other task, as far as there are any, what its share is to that of annotation;
+    ValueError where that is 0.
     """
     if shares.get("annotation", 0) <= 0:
         raise ValueError(f"expected a share of annotation above 0, got {shares.get('annotation', 0)}")

@@ -234,9 +234,8 @@ class Tagged:
 
 
 def parse_tagged(reply: str, sources: Sequence[str] = ()) -> Tagged:
-    """Read a reply of the single-turn protocol; ParseFailure, whose name says why, where it can't be read.
-
-    ``sources`` are the texts that the model was shown; a tag copied out of one of them is no tag.
+    """Read a reply of the single-turn protocol to a model that was shown ``sources``; ParseFailure says why it can't be
+    read.
     """
     start = opening(reply)
     parts = parts_of(reply, start, _single_kind)
@@ -354,9 +353,8 @@ SCHEMA: dict[str, Any] = _Reply.model_json_schema()
 
 
 def parse_object(reply: str) -> dict[int, Tagged]:
-    """What a JSON reply says of each sentence, by its number; sentences that it contradicts itself about are left out.
-
-    ParseFailure where the reply is not of ``SCHEMA``, or has a number twice.
+    """What a JSON reply says of each sentence, by its number, those left out about which it contradicts itself;
+    ParseFailure where it is not of ``SCHEMA``, or has a number twice.
     """
     try:
         rows = _Reply.model_validate_json(reply[opening(reply) :]).sentences
@@ -440,9 +438,8 @@ Run = tuple[int, int]
 
 
 def locate_fragment(fragment: str, reference: str, runs: Sequence[Run]) -> Fragment | None:
-    """The piece of the reference that a model copied from the ``runs`` it was shown, or None where there is none.
-
-    Its ``match`` is 1 where it was copied and else its similarity, at least ``LEAST``.
+    """The piece of the reference that a model copied from the ``runs`` it was shown, or with a ``match`` of at least
+    ``LEAST`` to what it wrote; None where there is none.
     """
     for start, end in runs:
         if fragment and (at := reference.find(fragment, start, end)) >= 0:

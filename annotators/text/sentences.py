@@ -405,10 +405,8 @@ _CAPITAL_NEXT = re.compile(r"[ \t][A-Z]")
 
 
 def split_sentences(text: str) -> list[tuple[int, int]]:
-    """Sentences of ``text`` as ``(start, end)`` code-point offsets, in order, free of outer white space.
-
-    Only white space stands before, between and after them. White space alone gives none; marks alone (``"---"``,
-    ``"1."``) give one.
+    """Sentences of ``text`` as ``(start, end)`` code-point offsets, in order; between them stands only white space.
+    Marks alone (``"---"``, ``"1."``) give one.
     """
     return trimmed(text, [0, *_cuts(text), len(text)])
 

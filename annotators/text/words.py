@@ -44,18 +44,14 @@ _WORD = re.compile(r"(?:(?<![\w.,)])[-−](?=\d))?\d+(?:[.,:]\d+)*|[^\W\d_]+(?:[
 
 @dataclass(frozen=True)
 class Words:
-    """The words of one text, in order; all tuples have one entry per word (_W).
-
-    ``stems`` are compared, offsets are code points, ``numbers`` is the value as text or None, ``content`` is False for
-    function words.
-    """
+    """The words of one text, in order; all tuples have one entry per word (_W)."""
 
     lower: tuple[str, ...]
-    stems: tuple[str, ...]
-    starts: tuple[int, ...]
+    stems: tuple[str, ...]  # by which words are compared
+    starts: tuple[int, ...]  # code points
     ends: tuple[int, ...]
-    numbers: tuple[str | None, ...]
-    content: tuple[bool, ...]
+    numbers: tuple[str | None, ...]  # the value as text
+    content: tuple[bool, ...]  # no function word
     names: tuple[bool, ...]
 
     def __len__(self) -> int:
@@ -85,9 +81,8 @@ def _stemmer() -> Callable[[str], str]:
 
 
 def number_value(word: str) -> str | None:
-    """The value of a number in digits or as one English word, as canonical text; None for other words.
-
-    "1,000" is "1000", "3.50" is "3.5", "007" is "7"; longer digit strings keep their leading zeros.
+    """The value of a number in digits or as one English word, as text ("3.50" is "3.5", "007" is "7", but longer digit
+    strings keep their leading zeros); None for other words.
     """
     if word[0] in "-−":
         value = number_value(word[1:])

@@ -99,19 +99,15 @@ def judged(name: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["bert", "deberta-v2", "roberta", "modernbert"])
-def test_nli_equals_premise_and_hypothesis(kind: str, tmp_path: Path) -> None:
-    model, tokenizer = save(tmp_path, kind, "SequenceClassification", id2label=NLI)
-    for sentence, own in judged(f"nli:{tmp_path}"):
+def test_encoders_read_pairs_or_joined_texts(kind: str, tmp_path: Path) -> None:
+    model, tokenizer = save(tmp_path / "nli", kind, "SequenceClassification", id2label=NLI)
+    for sentence, own in judged(f"nli:{tmp_path / 'nli'}"):
         p = chances(model, **tokenizer(REFERENCE, own, return_tensors="pt"))
         assert sentence.text == own
         assert sentence.label == ("contradictory", "supported", "unverifiable")[int(p.argmax())]
         assert [sentence.scores[label] for label in LABELS] == pytest.approx([p[1], p[0], p[2], 0.0], abs=1e-5)
-
-
-@pytest.mark.parametrize("kind", ["roberta", "deberta-v2"])
-def test_minicheck_encoder_joins_by_end_token(kind: str, tmp_path: Path) -> None:
-    model, tokenizer = save(tmp_path, kind, "SequenceClassification", num_labels=2)
-    for sentence, own in judged(f"minicheck:{tmp_path}"):
+    model, tokenizer = save(tmp_path / "two", kind, "SequenceClassification", num_labels=2)
+    for sentence, own in judged(f"minicheck:{tmp_path / 'two'}"):
         p = chances(model, **tokenizer(f"{REFERENCE}{tokenizer.eos_token}{own}", return_tensors="pt"))[1]
         assert [sentence.scores[x] for x in ("supported", "unverifiable")] == pytest.approx([p, 1 - p], abs=1e-5)
         assert sentence.label == ("supported" if p > 0.5 else "unverifiable")

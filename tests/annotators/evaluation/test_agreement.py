@@ -5,16 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from annotators.evaluation.agreement import (
-    Judged,
-    accumulation,
-    agreement,
-    consistent,
-    counts_of,
-    expected_counts,
-    kappa,
-    overlap,
-)
+from annotators.evaluation import agreement as ag
+from annotators.evaluation.agreement import Judged, accumulation, consistent, counts_of
 from annotators.records import Fragment, SentenceAnnotation
 
 
@@ -28,7 +20,7 @@ def test_counts_of_one_answer() -> None:
 def test_expected_counts_are_means_over_all_orders(n: int, h: int) -> None:
     orders = set(itertools.permutations([True] * h + [False] * (n - h)))
     mean = np.mean([counts_of(order) for order in orders], axis=0)  # all distinct orders are equally likely
-    np.testing.assert_allclose(expected_counts(n, h), mean, atol=1e-12)
+    np.testing.assert_allclose(ag.expected_counts(n, h), mean, atol=1e-12)
 
 
 def test_snowballing_differs_from_bad_answers() -> None:
@@ -55,8 +47,8 @@ def test_snowballing_differs_from_bad_answers() -> None:
 
 def test_agreement_per_type_reference_and_correction() -> None:
     half = frozenset(range(10)), frozenset(range(5, 15))  # 5 of 10 and 10: F1 = 2·5/20 = 0.5
-    assert overlap(*half) == 0.5
-    assert overlap(frozenset(), frozenset()) == 1.0
+    assert ag.overlap(*half) == 0.5
+    assert ag.overlap(frozenset(), frozenset()) == 1.0
     pairs = [
         (Judged("supported", half[0]), Judged("supported", half[1])),
         (Judged("supported", half[0]), Judged("contradictory", frozenset(), "x")),
@@ -64,15 +56,15 @@ def test_agreement_per_type_reference_and_correction() -> None:
         (Judged("unverifiable", None, "a"), Judged("contradictory", None, None)),
         (Judged("no_fact"), Judged("no_fact")),
     ]
-    found = agreement(pairs, ["1", "1", "2", "2", "3"], n_resamples=50)
+    found = ag.agreement(pairs, ["1", "1", "2", "2", "3"], n_resamples=50)
     assert {name: (f.value, f.n) for name, f in found.items() if name != "kappa"} == {
         "type": (3 / 5, 5), "type:supported": (1.0, 1), "type:contradictory": (1 / 3, 3), "type:no_fact": (1.0, 1),
         "reference": (2 / 3, 3), "reference_overlap": (0.5, 3), "correction": (0.5, 2),  # overlaps 0.5, 0, 1
     }  # fmt: skip
     # labels agree 3/5; chance: supported 2·1, contradictory 1·3, no_fact 1·1 of 25 → 6/25
     assert found["kappa"].value == pytest.approx((3 / 5 - 6 / 25) / (1 - 6 / 25))
-    assert kappa(["a"], ["a"]) is None
-    assert kappa(["a", "b", "a"], ["a", "b", "b"], np.array([1.0, 2.0, 0.0])) == 1
+    assert ag.kappa(["a"], ["a"]) is None
+    assert ag.kappa(["a", "b", "a"], ["a", "b", "b"], np.array([1.0, 2.0, 0.0])) == 1
 
 
 def test_samples_that_agree_by_hand():

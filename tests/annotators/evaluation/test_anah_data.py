@@ -10,17 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from annotators.evaluation.anah import (
-    SPLITS,
-    Split,
-    apply_edits,
-    edits_of,
-    flatten,
-    is_anah,
-    load_rows,
-    split_rows,
-    splittings,
-)
+from annotators.evaluation import anah
+from annotators.evaluation.anah import SPLITS, Split, apply_edits, edits_of, flatten, load_rows, split_rows
 from annotators.evaluation.splits import plain
 from annotators.text.sentences import anah_units
 from mitigate.labels import check_labelled
@@ -70,7 +61,7 @@ def one_answer(answer: str, annotations: list[str], language: str = "en") -> tup
 
 def test_other_splits_are_tried_where_the_first_misfit() -> None:
     answer = 'It is old. He said "Go. Now. Run." and left.\nThe end.'
-    ways = splittings(answer, "en")
+    ways = anah.splittings(answer, "en")
     for spans in ways.values():
         rows, report = one_answer(answer, ["<Hallucination> Unverifiable"] * len(spans))
         assert len(rows) == len(spans) == len(ways[next(iter(report.aligned))])
@@ -110,7 +101,7 @@ def test_rows_of_another_shape_are_counted() -> None:
     assert report.left_out["without a reference or in a language that is neither en nor zh"] == 8
     assert sum(n for reason, n in report.left_out.items() if "can't be read" in reason) == 2
     assert {row["source"] for row in rows} == {"anah-internlm"}
-    assert not is_anah({"sentence": "x"})
+    assert not anah.is_anah({"sentence": "x"})
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "folder"])
@@ -138,9 +129,6 @@ def test_edits_go_to_their_places() -> None:
     assert apply_edits("It is 30 and 30.", [("30", "17"), ("30", "18")]) == "It is 17 and 18."
     assert apply_edits("Drop this.", [("Drop this.", "")]) == ""
     assert apply_edits("Nothing.", [("", "x"), ("absent", "y")]) == "Nothing."
-    assert edits_of("Same.", "Same.") == []
-    assert edits_of("It opened in 1871.", "It opened in 1934.") == [("1871", "1934")]
-    assert edits_of("30 and 30", "30 and 31") == [(" 30", " 31")]
 
 
 def leaks(rows: Sequence[Mapping[str, Any]], splits: Sequence[Split]) -> list[str]:

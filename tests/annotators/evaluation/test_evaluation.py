@@ -24,19 +24,11 @@ def test_figures_by_hand() -> None:
     overall, one, two = result["overall"], result["sources"]["one"], result["sources"]["two"]
     assert (overall["n"], overall["n_two_way"], overall["n_four_way"], overall["n_groups"]) == (9, 8, 6, 5)
     assert overall["coverage"] == pytest.approx(8 / 9)
-    # Supported: rows 0 and 6 of 0, 1, 6. Hallucinated: 2 and 7 of 2, 3, 4 (too long), 7, 8 (no_fact).
-    assert overall["balanced_accuracy"] == pytest.approx((2 / 3 + 2 / 5) / 2)
     # Source one: supported 1 of 2, hallucinated 1 of 3. Source two: 1 of 1 and 1 of 2.
     assert one["balanced_accuracy"] == pytest.approx((1 / 2 + 1 / 3) / 2)
     assert two["balanced_accuracy"] == pytest.approx((1 + 1 / 2) / 2)
-    # s = P(supported) / (1 − P(no_fact)). Source one: row 0: 0.7 / 0.9; 1 and 2: 0.1 / 0.9; 3: 0.4 / 0.8.
-    # Supported 0.778, 0.111 against 0.111 (row 2), 0.5 (row 3): 2 + 0.5 of 4.
-    assert one["auc"] == pytest.approx(2.5 / 4)
-    # Source two: row 6: 0.4 / 0.8 = 0.5; 7: 0.2 / 0.8 = 0.25; 8: 0.2 / 0.6 = 0.33: 2 of 2.
-    assert two["auc"] == 1.0
     # Right of the four-way rows: 0, 2 and 5 of six; one is unchecked. The other source has no such rows.
     assert one["accuracy"] == overall["accuracy"] == pytest.approx(3 / 6)
-    assert one["accuracy_checked"] == pytest.approx(3 / 5)
     assert two["accuracy"] is None
     means = result["mean_over_sources"]
     assert means["balanced_accuracy"]["value"] == pytest.approx((5 / 12 + 3 / 4) / 2)

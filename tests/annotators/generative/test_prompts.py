@@ -29,28 +29,22 @@ def test_random_prompts_are_drawn_by_seed_and_answer() -> None:
 GOOD = "- name: mine\n  protocol: tagged\n  language: en\n  prompt: 'D {reference} Q {question} S {sentence}'\n"
 
 
-def test_system_message_and_name_of_the_document(tmp_path: Path) -> None:
+def test_own_templates(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(GOOD.replace("prompt: 'D", "system: Be strict {sentence}.\n  prompt: '{name} D"))
     with annotating(lambda body: "<No Fact>") as server:
         judge = load_annotator(f"generative:openai:m@{server.url}", templates=file, prompt="mine")
-        judge.annotate_batch([{"reference": "r", "answer": "It is.", "topic": "<T>"}])
-    assert server.requests[0]["messages"] == [
-        {"role": "system", "content": "Be strict {sentence}."}, {"role": "user", "content": "‹T› D r Q  S It is."},
-    ]  # fmt: skip
+        record = {"reference": "a {sentence} <b>", "answer": "The b is in here.", "question": "c?", "topic": "<T>"}
+        english, chinese = judge.annotate_batch(
+            [record, {"reference": "水坝建于1959年。", "answer": "水坝建于1959年。"}]
+        )
+    assert [body["messages"] for body in server.requests] == [[
+        {"role": "system", "content": "Be strict {sentence}."},
+        {"role": "user", "content": "‹T› D a {sentence} ‹b› Q c? S The b is in here."},
+    ]]  # fmt: skip
+    assert english.sentences[0].label == "no_fact"
+    assert chinese.sentences[0].status == "language_unsupported"  # the file has no Chinese template
     assert {"name", "topic"} <= set(judge.reads)
-
-
-def test_own_templates(tmp_path: Path) -> None:
-    file = tmp_path / "mine.yaml"
-    file.write_text(GOOD)
-    with annotating(lambda body: "<No Fact>") as server:
-        judge = load_annotator(f"generative:openai:m@{server.url}", templates=file, prompt="mine")
-        judged = judge.annotate(reference="a {sentence} <b>", answer="The b is in here.", question="c?")
-        assert judged.sentences[0].label == "no_fact"
-        assert server.requests[0]["messages"][0]["content"] == "D a {sentence} ‹b› Q c? S The b is in here."
-        chinese = judge.annotate(reference="水坝建于1959年。", answer="水坝建于1959年。")
-        assert chinese.sentences[0].status == "language_unsupported"  # the file has no Chinese template
 
 
 def test_the_template_of_the_docs_is_one(tmp_path: Path) -> None:

@@ -10,23 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from annotators.generative.tagged import (
-    FAILURES,
-    LEAST,
-    ParseFailure,
-    Tagged,
-    folded,
-    locate_fragment,
-    locate_words,
-    neutral,
-    parse_facts,
-    parse_points,
-    parse_tagged,
-    parse_type,
-    restored,
-    stands,
-    write_tagged,
-)
+from annotators.generative import tagged as tags
+from annotators.generative.tagged import ParseFailure, Tagged, folded, neutral, parse_points, parse_tagged
 from annotators.records import LABELS, Fragment
 
 PAPER = Path(__file__).resolve().parents[4] / "shared" / "papers" / "anah.txt"
@@ -116,7 +101,7 @@ def test_readable(reply: str, expected: tuple[object, ...]) -> None:
 ])  # fmt: skip
 def test_unreadable(reply: str, name: str) -> None:
     assert read(reply) == name
-    assert name in FAILURES
+    assert name in tags.FAILURES
 
 
 @pytest.mark.parametrize("value", ["a to b", '"a" to "b" to "c"', '"a" to "b" is better', '"a" to "b". It says so.'])
@@ -136,7 +121,7 @@ def test_copied_tag_is_not_the_models() -> None:
 
 
 TURNS = [
-    (parse_facts, {
+    (tags.parse_facts, {
         "<Facts Present>": True, "< facts present >.": True, "<No Facts>": False, "<NoFact>": False, "<有事实>": True,
         "<无事实>": False, "Facts Present": True, "<No Facts>\nIt greets.": False, "<No Facts> <Facts Present>": "repeated_type",
         "There are <No Facts> here": "within_words", "I see facts present here": "no_tags", "": "empty",
@@ -146,7 +131,7 @@ TURNS = [
         "无": (), "<Reference> A": ("<Reference> A",), "A <No Reference Information>": "points_and_none", "<SEP>": "empty",
         "参考1：甲\n参考2：乙": ("甲", "乙"),
     }),
-    (parse_type, {
+    (tags.parse_type, {
         "<No Hallucination>": "supported", "<Contradictory>": "contradictory", "<unverifiable>": "unverifiable",
         "<无幻觉>": "supported", "<矛盾>": "contradictory", "<无法验证>": "unverifiable", "Contradictory.": "contradictory",
         "<无>": "no_tags", "<None>": "no_tags", "<矛盾><无法验证>": "repeated_type", "It is not <Contradictory>": "within_words",
@@ -169,7 +154,7 @@ def test_spans_of_the_deciding_words() -> None:
     reply = "<Reference> 无 <幻觉> 无法验证。"
     assert reply[slice(*parse_tagged(reply).type_span)] == "无法验证"
     reply = "ok\n<no facts>"
-    assert reply[slice(*parse_facts(reply)[1])] == "<no facts>"
+    assert reply[slice(*tags.parse_facts(reply)[1])] == "<no facts>"
 
 
 # --- any text at all ----------------------------------------------------------------------------------------
@@ -188,7 +173,7 @@ DECIDES = re.compile(
 
 
 def aloud(reply: str) -> str:
-    """What stands behind the thoughts: up to an end that nothing opened, and blocks at the start."""
+    """What tags.stands behind the thoughts: up to an end that nothing opened, and blocks at the start."""
     before, *rest = re.split("</think>", reply, maxsplit=1, flags=re.IGNORECASE)
     if rest and "<think>" not in before.lower():
         reply = rest[0]
@@ -200,10 +185,10 @@ def aloud(reply: str) -> str:
 @settings(max_examples=400, deadline=None)
 @given(REPLIES)
 def test_any_text_is_read_or_fails_by_name(reply: str) -> None:
-    for parse in (parse_tagged, parse_facts, parse_points, parse_type):
+    for parse in (parse_tagged, tags.parse_facts, parse_points, tags.parse_type):
         try:
             found = parse(reply)
-        except ParseFailure:  # it can't be made with a name that is not in FAILURES
+        except ParseFailure:  # it can't be made with a name that is not in tags.FAILURES
             continue
         if isinstance(found, Tagged):
             assert found.label in LABELS
@@ -223,7 +208,7 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_characters='"“”„‟�
     st.sampled_from(["en", "zh"]),
 )
 def test_what_is_written_is_read_back(label, fragments, corrections, language):
-    tagged = parse_tagged(write_tagged(label, fragments, corrections, language))  # type: ignore[arg-type]
+    tagged = parse_tagged(tags.write_tagged(label, fragments, corrections, language))  # type: ignore[arg-type]
     assert tagged.label == label
     assert tagged.corrections == tuple((neutral(a), neutral(b)) for a, b in corrections)
     assert "".join(tagged.fragments).split() == "".join(neutral(f).strip() for f in fragments).split()
@@ -242,7 +227,7 @@ def test_hostile_lengths_take_no_time() -> None:
     start = time.process_time()
     for body in ('"a" to "' * 2400, '"' * 19_000, '"a" ' * 4800, '"a" to "b' + '" and "' * 2700, "<" * 19_000,
                  "< " * 9_000, "<SEP>" * 3_800, "1. " * 6_000):  # fmt: skip
-        for parse in (parse_tagged, parse_points, parse_type):
+        for parse in (parse_tagged, parse_points, tags.parse_type):
             try:
                 parse("<Hallucination> Contradictory <Correction> " + body)
             except ParseFailure:
@@ -252,7 +237,7 @@ def test_hostile_lengths_take_no_time() -> None:
 
 @pytest.mark.skipif(not PAPER.is_file(), reason="skipped: data not here")
 def test_annotations_printed_in_the_paper() -> None:
-    """The examples of Tables 1 and A1 to A3, with the misspelt tags as printed; "..." in them stands for a cut."""
+    """The examples of Tables 1 and A1 to A3, with the misspelt tags as printed; "..." in them tags.stands for a cut."""
     text = PAPER.read_text(encoding="utf-8")
     rows = re.findall(r"^Sent \d Annotation\t(.+)$", text, re.MULTILINE)
     rows += re.findall(r"^(?:GPT-4|Human) Annotation\t(.+)$", text, re.MULTILINE)
@@ -282,18 +267,18 @@ REFERENCE = "Omar was a poet, known for algebra. He wrote “On the  quadrant”
     ("", None, 0.0),
 ])  # fmt: skip
 def test_fragments_are_found(fragment: str, text: str | None, match: float) -> None:
-    found = locate_fragment(fragment, REFERENCE, [(0, len(REFERENCE))])
+    found = tags.locate_fragment(fragment, REFERENCE, [(0, len(REFERENCE))])
     if text is None and found is not None:
         assert found.match < 1
     else:
         assert (found and found.text) == text
     if found is not None:
         assert REFERENCE[found.start : found.end] == found.text
-        assert found.match == match or LEAST <= found.match < 1
+        assert found.match == match or tags.LEAST <= found.match < 1
 
 
 def test_a_loose_copy_has_its_similarity() -> None:
-    found = locate_fragment("Omar was poet, known for algebra", REFERENCE, [(0, len(REFERENCE))])
+    found = tags.locate_fragment("Omar was poet, known for algebra", REFERENCE, [(0, len(REFERENCE))])
     assert found is not None
     assert found.text == "Omar was a poet, known for algebra"
     # 32 of the copy's characters are among the 34 of the reference: 2 · 32 / (32 + 34)
@@ -316,32 +301,32 @@ def test_a_loose_copy_has_its_similarity() -> None:
     ("他生于上海", "He was born in Shanghai.", "", True),  # two scripts have no words in common
 ])  # fmt: skip
 def test_evidence_shares_words_and_negations(piece: str, sentence: str, question: str, holds: bool) -> None:
-    assert stands(Fragment(piece, 0, len(piece)), sentence, question) is holds
+    assert tags.stands(Fragment(piece, 0, len(piece)), sentence, question) is holds
 
 
 def test_only_what_was_shown_is_searched() -> None:
     second = REFERENCE.index("He wrote")
-    assert locate_fragment("known for algebra", REFERENCE, [(second, len(REFERENCE))]) is None
+    assert tags.locate_fragment("known for algebra", REFERENCE, [(second, len(REFERENCE))]) is None
     twice = "It is red. It was blue. It is red."
-    found = locate_fragment("It is red.", twice, [(24, len(twice))])
+    found = tags.locate_fragment("It is red.", twice, [(24, len(twice))])
     assert found is not None
     assert found.start == 24
 
 
 def test_corrections_are_found_in_the_sentence() -> None:
-    assert locate_words("1935", "It opened in 1935.") == (13, 17)
-    assert locate_words('the "Old"', "See the “Old” bridge") == (4, 13)
-    assert locate_words("1936", "It opened in 1935.") is None
-    assert locate_words(" ", "a b") is None
-    assert restored("x ‹ y", "x < z") == "x < y"
-    assert restored("x ‹ y", "no brackets") == "x ‹ y"
+    assert tags.locate_words("1935", "It opened in 1935.") == (13, 17)
+    assert tags.locate_words('the "Old"', "See the “Old” bridge") == (4, 13)
+    assert tags.locate_words("1936", "It opened in 1935.") is None
+    assert tags.locate_words(" ", "a b") is None
+    assert tags.restored("x ‹ y", "x < z") == "x < y"
+    assert tags.restored("x ‹ y", "no brackets") == "x ‹ y"
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=60), st.integers(0, 60), st.integers(0, 60))
 def test_every_piece_of_a_text_is_found(text: str, a: int, b: int) -> None:
     piece = text[min(a, b) : max(a, b)]
-    found = locate_fragment(neutral(piece), text, [(0, len(text))])
+    found = tags.locate_fragment(neutral(piece), text, [(0, len(text))])
     if folded(piece)[0]:
         assert found is not None
         assert text[found.start : found.end] == found.text
