@@ -26,6 +26,12 @@ from tests.helpers.generative_cases import LABELS, RECORDS, Words, annotator, ch
 RED = {"sentence": "It is red.", "reference": "It is blue."}
 
 
+def replied(play: Callable[..., Any], record: dict[str, Any] = RED, **options: Any) -> tuple[Any, list[Any]]:
+    """What a model that plays so makes of a sentence, and the requests that it got."""
+    with annotating(play) as server:
+        return annotator(server, **options).predict([record])[0], server.requests
+
+
 @pytest.mark.parametrize("play", [correct, sloppy])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_correct_and_sloppy_models_are_read(protocol: str, play: Callable[[dict[str, Any]], str]) -> None:
@@ -163,15 +169,13 @@ def test_no_input_changes_the_frame_of_prompts(reference, question, sentence, te
 
 def test_unreadable_replies_are_asked_again_and_differently() -> None:
     replies = iter(["nonsense", '<Hallucination> Contradictory <Correction> "zzz" to "y"', "<No Fact>"])
-    with annotating(lambda body: next(replies)) as server:
-        found = annotator(server, seed=5).predict([RED])[0]
+    found, requests = replied(lambda body: next(replies), seed=5)
     assert (found.label, found.problems) == ("no_fact", ())
-    assert [body["temperature"] for body in server.requests] == [0.0, 0.7, 0.7]
-    assert len({body.get("seed") for body in server.requests}) == 3
-    with annotating(lambda body: "<Hallucination> maybe") as server:
-        annotator(server, seed=5, temperature=1.0).predict([RED])
-    assert [body["temperature"] for body in server.requests] == [1.0] * 3  # no further attempt is colder
-    assert len({body["seed"] for body in server.requests}) == 3
+    assert [body["temperature"] for body in requests] == [0.0, 0.7, 0.7]
+    assert len({body.get("seed") for body in requests}) == 3
+    _, requests = replied(lambda body: "<Hallucination> maybe", seed=5, temperature=1.0)
+    assert [body["temperature"] for body in requests] == [1.0] * 3  # no further attempt is colder
+    assert len({body["seed"] for body in requests}) == 3
     with annotating(correct_object) as server:
         annotator(server, schema=3, temperature=1.0).annotate_batch(RECORDS[:1])
     assert {body["temperature"] for body in server.requests} == {1.0}
@@ -184,9 +188,8 @@ def test_unreadable_replies_are_asked_again_and_differently() -> None:
     ('"red" to "blue". The document says so.', "bad_correction", []),
 ])  # fmt: skip
 def test_last_attempt_keeps_label_without_wrong_correction(value: str, problem: str, kept: list[Any]) -> None:
-    with annotating(lambda body: f"<Hallucination> Contradictory <Correction> {value}") as server:
-        found = annotator(server, max_retries=1).predict([RED])[0]
-    assert len(server.requests) == 2
+    found, requests = replied(lambda body: f"<Hallucination> Contradictory <Correction> {value}", max_retries=1)
+    assert len(requests) == 2
     assert (found.label, found.problems) == ("contradictory", (problem,))
     assert [(e.source, e.target, e.start, e.end) for e in found.correction] == kept
 
@@ -218,12 +221,11 @@ def test_supported_needs_evidence_in_the_reference(record: dict[str, str], point
 
     for turned in (False, True) if points else (False,):
         options: dict[str, Any] = {"protocol": PROTOCOLS[turned], "max_retries": 1}
-        with annotating(play) as server:
-            failed = annotator(server, **options).predict([record])[0]
-            assert len(server.requests) == (4 if turned else 2)  # the points, or all, were asked for again
-            by_option = annotator(server, without_evidence="unverifiable", **options).predict([record])[0]
-            blind = annotator(server, **options).predict([{**record, "parametric": True}])[0]
-            shown = [message["content"] for body in server.requests[-1:] for message in body["messages"][::2]]
+        failed, requests = replied(play, record, **options)
+        assert len(requests) == (4 if turned else 2)  # the points, or all, were asked for again
+        by_option, _ = replied(play, record, without_evidence="unverifiable", **options)
+        blind, requests = replied(play, {**record, "parametric": True}, **options)
+        shown = [message["content"] for message in requests[-1]["messages"][::2]]
         assert NO_DOCUMENT["zh" if record is DAM else "en"] in "".join(shown)
         assert record["reference"] not in "".join(shown)
         assert (failed.status, failed.label, failed.problems) == ("failed", None, ("no_evidence",))
@@ -232,19 +234,16 @@ def test_supported_needs_evidence_in_the_reference(record: dict[str, str], point
 
 
 def test_unreadable_replies_fail_with_every_reason() -> None:
-    replies = iter(
-        [completion("<Hallucination> maybe"), completion("<Hallucination> None", finish="length"), error(400)]
-    )
-    with annotating(lambda body: next(replies)) as server:
-        found = annotator(server).predict([RED])[0]
+    cut = completion("<Hallucination> None", finish="length")
+    replies = iter([completion("<Hallucination> maybe"), cut, error(400)])
+    found, _ = replied(lambda body: next(replies))
     assert (found.status, found.label) == ("failed", None)
     assert found.to_dict()["problems"] == ["unknown_type", "truncated", "engine_error"]
 
 
 def test_fragments_missing_in_the_reference_are_marked() -> None:
     reply = "<Reference> The bridge opened 1931<SEP>It was painted green by its owner <Hallucination> None"
-    with annotating(lambda body: reply) as server:
-        judged = annotator(server).predict([{"sentence": "It opened.", "reference": "The bridge opened in 1931."}])[0]
+    judged, _ = replied(lambda body: reply, {"sentence": "It opened.", "reference": "The bridge opened in 1931."})
     found = judged.to_dict()
     assert [(f["text"], f["written"]) for f in found["fragments"]] == [
         ("The bridge opened in 1931", "The bridge opened 1931")
@@ -350,18 +349,16 @@ def test_the_second_pass_finds_what_the_window_lacked() -> None:
         found = "<Reference> The bridge opened in 1931. <Hallucination> None"
         return found if len(input_of(body, "document") or "") > 600 else first
 
+    asked_about = {"sentence": "The bridge opened in 1931.", "reference": LONG}
+    options: Any = {"embedder": Words(), "window_tokens": 80}
     for first, asked in (("<Hallucination> Unverifiable", 2), ("<Hallucination> None", 4)):
-        with annotating(partial(careful, first=first)) as server:
-            judge = annotator(server, Words(), window_tokens=80)
-            found = judge.predict([{"sentence": "The bridge opened in 1931.", "reference": LONG}])[0]
-            assert (found.label, len(server.requests)) == ("supported", asked)
+        found, requests = replied(partial(careful, first=first), asked_about, **options)
+        assert (found.label, len(requests)) == ("supported", asked)
 
     def breaks(body: dict[str, Any]) -> str:
         return "" if len(input_of(body, "document") or "") > 600 else "<Hallucination> Unverifiable"
 
-    with annotating(breaks) as server:
-        judge = annotator(server, Words(), max_retries=0, window_tokens=80)
-        assert judge.predict([{"sentence": "The bridge opened in 1931.", "reference": LONG}])[0].label == "unverifiable"
+    assert replied(breaks, asked_about, max_retries=0, **options)[0].label == "unverifiable"
 
 
 def test_answer_window_does_not_depend_on_the_batch() -> None:

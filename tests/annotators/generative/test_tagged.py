@@ -3,6 +3,7 @@
 
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -186,15 +187,12 @@ def aloud(reply: str) -> str:
 @given(REPLIES)
 def test_any_text_is_read_or_fails_by_name(reply: str) -> None:
     for parse in (parse_tagged, tags.parse_facts, parse_points, tags.parse_type):
-        try:
+        with suppress(ParseFailure):  # it can't be made with a name that is not in FAILURES
             found = parse(reply)
-        except ParseFailure:  # it can't be made with a name that is not in tags.FAILURES
-            continue
-        if isinstance(found, Tagged):
-            assert found.label in LABELS
             # An independent look: there is one deciding tag in the answer, and it is followed by a known word.
-            answer = aloud(reply)
-            assert len(DECIDES.findall(answer)) == 1, (reply, found)
+            if isinstance(found, Tagged):
+                assert found.label in LABELS
+                assert len(DECIDES.findall(aloud(reply))) == 1, (reply, found)
 
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters='"“”„‟＂「」『』`'), min_size=1, max_size=30)
@@ -228,10 +226,8 @@ def test_hostile_lengths_take_no_time() -> None:
     for body in ('"a" to "' * 2400, '"' * 19_000, '"a" ' * 4800, '"a" to "b' + '" and "' * 2700, "<" * 19_000,
                  "< " * 9_000, "<SEP>" * 3_800, "1. " * 6_000):  # fmt: skip
         for parse in (parse_tagged, parse_points, tags.parse_type):
-            try:
+            with suppress(ParseFailure):
                 parse("<Hallucination> Contradictory <Correction> " + body)
-            except ParseFailure:
-                continue
     assert time.process_time() - start < 3
 
 
