@@ -9,7 +9,7 @@ Agreement compares label, reference and correction (ANAH's Table 3). Intervals d
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -118,24 +118,25 @@ def agreement(
     ``correction`` (share with the same corrected sentence).
     """
     first, second = [a.label for a, _ in pairs], [b.label for _, b in pairs]
-    equal = np.array([a == b for a, b in zip(first, second, strict=True)], dtype=bool)
-    labels = [label for label in (*LABELS, "unsupported") if label in second]
-    placed = [None not in (a.places, b.places) and "no_fact" not in (a.label, b.label) for a, b in pairs]
-    factual = np.array(placed, dtype=bool)
+
+    def where(holds: Callable[[Judged, Judged], bool]) -> np.ndarray:
+        return np.array([holds(a, b) for a, b in pairs], dtype=bool)
+
+    everything, equal = where(lambda a, b: True), where(lambda a, b: a.label == b.label)
+    factual = where(lambda a, b: None not in (a.places, b.places) and "no_fact" not in (a.label, b.label))
+    wrong = where(lambda a, b: {a.label, b.label} <= HALLUCINATED and (a.corrected or b.corrected) is not None)
+    same = where(
+        lambda a, b: None not in (a.corrected, b.corrected) and str(a.corrected).split() == str(b.corrected).split()
+    )
     overlaps = np.array([overlap(a.places or frozenset(), b.places or frozenset()) for a, b in pairs])
-    corrected = [{a.label, b.label} <= HALLUCINATED and (a.corrected or b.corrected) is not None for a, b in pairs]
-    same = [
-        a.corrected is not None and b.corrected is not None and a.corrected.split() == b.corrected.split()
-        for a, b in pairs
-    ]
-    everything = np.ones(len(pairs), dtype=bool)
+    labels = [label for label in (*LABELS, "unsupported") if label in second]
     shares = {
         "type": (equal, everything),
         **{f"type:{label}": (equal, np.array([label == b for b in second])) for label in labels},
         "kappa": (equal, everything),
         "reference": (overlaps >= 0.5, factual),
         "reference_overlap": (overlaps, factual),
-        "correction": (np.array(same, dtype=bool), np.array(corrected, dtype=bool)),
+        "correction": (same, wrong),
     }
     parts = {name: (share_of(right, among), among) for name, (right, among) in shares.items()}
     parts["kappa"] = (lambda weights: kappa(first, second, weights), everything)

@@ -267,7 +267,7 @@ def summarise(
     two = ~np.isnan(truth)
     codes, choices = _label_codes(gold), _label_codes(predicted)
     four = (codes != UNCHECKED) & ~np.array(two_way_only, dtype=bool)
-    scored = [i for i in np.flatnonzero(four) if scores[i] is not None]
+    scored = [i for i in np.flatnonzero(four).tolist() if scores[i] is not None]
     chances = np.array([[scores[i][k] for k in LABELS] for i in scored]).reshape(-1, len(LABELS))  # type: ignore[index]
     of_weights = statistics(gold, predicted, scores, two_way_only)
     limits = bootstrap({name: of_weights[name] for name in WITH_INTERVALS}, groups, n_resamples, seed)

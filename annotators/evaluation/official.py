@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from annotators.evaluation.texts import PAPER_MODELS
+from annotators.evaluation.texts import PAPER_MODELS, ngrams
 from annotators.generative.tagged import WRITTEN
 from annotators.records import Label
 from annotators.text.words import chinese_words, rouge_l
@@ -77,10 +77,7 @@ def ngram_precision(fragments: Sequence[str], document: str, n: int, language: s
     repeat. They are of characters with blanks in Chinese, else of what stands between blanks.
     """
     texts = (" ".join(fragments).lower(), document.lower())
-    said, known = (
-        Counter(tuple(units[i : i + n]) for i in range(len(units) - n + 1))
-        for units in (text if language == "zh" else text.split() for text in texts)
-    )
+    said, known = (Counter(ngrams(text if language == "zh" else text.split(), n)) for text in texts)
     return (said & known).total() / len(said) if said else 0.0
 
 

@@ -29,12 +29,12 @@ def ngram_precision(fragments: Sequence[str], reference: str, n: int, language: 
         lower = text.lower()
         return [c for c in lower if c.isalnum()] if language == "zh" else re.findall(r"\w+", lower)
 
-    known = set(_ngrams(units(reference), n))
-    found = [gram in known for fragment in fragments for gram in _ngrams(units(fragment), n)]
+    known = set(ngrams(units(reference), n))
+    found = [gram in known for fragment in fragments for gram in ngrams(units(fragment), n)]
     return sum(found) / len(found) if found else None
 
 
-def _ngrams(units: Sequence[str], n: int) -> list[tuple[str, ...]]:
+def ngrams(units: Sequence[str], n: int) -> list[tuple[str, ...]]:
     return [tuple(units[i : i + n]) for i in range(len(units) - n + 1)]
 
 

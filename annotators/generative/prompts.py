@@ -194,7 +194,10 @@ def _of_python(tree: ast.Module) -> Iterator[tuple[str, str]]:
         for value in (node.value for node in ast.walk(function) if isinstance(node, ast.Assign)):
             if turn and isinstance(value, ast.JoinedStr | ast.Constant):
                 parts = value.values if isinstance(value, ast.JoinedStr) else [value]
-                names = (p.value if isinstance(p, ast.Constant) else f"{{{ast.unparse(p.value)}}}" for p in parts)
+                names = (
+                    p.value if isinstance(p, ast.Constant) else f"{{{ast.unparse(getattr(p, 'value', p))}}}"
+                    for p in parts
+                )
                 yield turn, "".join(map(str, names))
 
 

@@ -27,6 +27,7 @@ _ASIDE = re.compile(
 _PARTICLE = "[的了是在被把也都不这那就由从对将着]"
 # Beside another character, as in "发布了"; a lone one is what a text in another language may speak of.
 _CHINESE = re.compile(rf"{_PARTICLE}{_HAN.pattern}|{_HAN.pattern}{_PARTICLE}")
+_SCRIPTS = {"CYRILLIC": "cyrillic", "ARABIC": "ar", "HANGUL": "ko", "GREEK": "el", "HEBREW": "he"}
 _HEAD = 4000
 MIN_WORDS = 4  # Latin texts of fewer words than this are taken for English
 MARGIN = 12.0  # nats by which another language must beat English, per text
@@ -59,9 +60,7 @@ def _language_of(text: str) -> str:
         return "zh" if han * 2 > len(letters) - latin else "other"
     if latin * 2 < len(letters):
         name = unicodedata.name(next(c for c in letters if not _LATIN.match(c)), "").split(" ")[0]
-        return {"CYRILLIC": "cyrillic", "ARABIC": "ar", "HANGUL": "ko", "GREEK": "el", "HEBREW": "he"}.get(
-            name, "other"
-        )
+        return _SCRIPTS.get(name, "other")
     return _latin_language(text)
 
 

@@ -206,29 +206,21 @@ def _whole_tail(s: Stop) -> int:
 
 def _abbreviation(word: str, uncased: bool, inside: bool) -> str:
     """The kind of abbreviation that ``word`` (without its last stop) is; "" for an ordinary word."""
-    low = word.lower()
+    low, single = word.lower(), len(word) == 1 and word.isalpha()
     capital = uncased or word[:1].isupper()
-    if len(word) == 1 and word.isupper():
-        return "initial"
-    if low in NEVER or (capital and low in TITLES):
-        return "never"
-    if low in NUMBERED or (low in DATES and (capital or low not in DATE_WORDS)):
-        return "numbered"
-    if low in TIMES:
-        return "time"
-    if low in ERAS:
-        return "era"
-    if (low in LATE and word != "Al") or (capital and low in PLACES):
-        return "late"
-    if low in UNITS or low == "st":
-        return "unit"
-    if len(word) == 1 and word.isalpha():
-        return "initial"
-    if _DOTTED.fullmatch(word):
-        return "late"
-    if inside and 1 < len(word) <= 4 and word.isalpha() and word.istitle() and not _VOWEL.search(word):
-        return "late"  # "Hdqr"; but "Hmm." alone is a sentence
-    return ""
+    vowelless = inside and 1 < len(word) <= 4 and word.isalpha() and word.istitle() and not _VOWEL.search(word)
+    kinds = (  # the first that holds
+        ("initial", single and word.isupper()),
+        ("never", low in NEVER or (capital and low in TITLES)),
+        ("numbered", low in NUMBERED or (low in DATES and (capital or low not in DATE_WORDS))),
+        ("time", low in TIMES),
+        ("era", low in ERAS),
+        ("late", (low in LATE and word != "Al") or (capital and low in PLACES)),
+        ("unit", low in UNITS or low == "st"),
+        ("initial", single),
+        ("late", _DOTTED.fullmatch(word) or vowelless),  # "Hdqr"; but "Hmm." alone is a sentence
+    )
+    return next((kind for kind, holds in kinds if holds), "")
 
 
 def _ends_before_lower(

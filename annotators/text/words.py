@@ -17,14 +17,11 @@ from functools import lru_cache, partial
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import yaml
 from numpy.typing import ArrayLike
-
-if TYPE_CHECKING:
-    from rouge_score.tokenizers import Tokenizer
 
 
 def tables(file: str) -> dict[str, Any]:
@@ -183,7 +180,8 @@ def rouge_words(text: str) -> list[str]:
     """The words that ROUGE-L compares, without punctuation: jieba's of a Chinese text, else stemmed lower-case ones."""
     if is_chinese(text):
         return [word for word in chinese_words(text) if any(ch.isalnum() for ch in word)]
-    return list(_english().tokenize(text))
+    stem = _stemmer()
+    return [stem(word) if len(word) > 3 else word for word in re.findall("[a-z0-9]+", text.lower())]
 
 
 def is_chinese(text: str) -> bool:
@@ -208,10 +206,3 @@ def rouge_l(words: Sequence[str]) -> Callable[[Sequence[str]], float]:
         return 2 * common / (len(words) + len(other)) if common else 0.0  # F1 of common/n and common/len(other)
 
     return against
-
-
-@lru_cache(maxsize=1)
-def _english() -> Tokenizer:
-    from rouge_score.tokenizers import DefaultTokenizer
-
-    return DefaultTokenizer(use_stemmer=True)
