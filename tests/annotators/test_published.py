@@ -23,7 +23,6 @@ RECORD = {"question": "When was the bridge opened?", "reference": REFERENCE, "an
 TEXTS = [REFERENCE, ANSWER, LONG, HHEM_PROMPT, "Briefly answer the following question passages output 北京 是 首都"]
 SMALL = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
 NLI = {0: "contradiction", 1: "entailment", 2: "neutral"}
-HEAD = {"nli": "SequenceClassification", "minicheck": "Seq2SeqLM"}
 
 
 def build_tokenizer(kind: str) -> Any:
@@ -231,12 +230,12 @@ def test_lettucedetect_takes_each_tokens_best_window(tmp_path: Path) -> None:
     assert by_window.max() > by_window.min(0).max() + 1e-3
 
 
-@pytest.mark.parametrize("kind", ["nli", "lettucedetect", "minicheck"])
-def test_batches_equal_one_by_one(kind: str, tmp_path: Path) -> None:
-    if kind == "lettucedetect":
-        lettuce(tmp_path)
-    else:
-        save(tmp_path, "t5" if kind == "minicheck" else "bert", HEAD[kind], id2label=NLI)
+@pytest.mark.parametrize(("kind", "made"), [
+    ("nli", lambda folder: save(folder, "bert", "SequenceClassification", id2label=NLI)),
+    ("minicheck", lambda folder: save(folder, "t5", "Seq2SeqLM")), ("lettucedetect", lettuce),
+])  # fmt: skip
+def test_batches_equal_one_by_one(kind: str, made: Any, tmp_path: Path) -> None:
+    made(tmp_path)
     annotator = load_annotator(f"{kind}:{tmp_path}")
     records = [RECORD, {**RECORD, "reference": LONG}, {"reference": REFERENCE, "answer": "Anna Berg drew it."}, RECORD]
     together = annotator.annotate_batch(records)

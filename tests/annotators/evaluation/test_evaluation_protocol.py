@@ -55,9 +55,8 @@ class Gold(Annotator):
 
 
 def rows_of(split: bool = True) -> Any:
-    rows = [
-        {**row, "split": "unseen_topic" if row["lang"] == "zh" else "unseen_question"} if split else row for row in ROWS
-    ]
+    split_of = {"zh": {"split": "unseen_topic"}, "en": {"split": "unseen_question"}} if split else {"zh": {}, "en": {}}
+    rows = [row | split_of[row["lang"]] for row in ROWS]
     return labelled(rows, ["f"] * len(rows), [row["topic"] for row in rows])
 
 

@@ -16,14 +16,13 @@ from tests.helpers.annotator_server import annotating
 
 
 def test_random_prompts_are_drawn_by_seed_and_answer() -> None:
-    chooser = Chooser("tagged", "random", seed=1)
-    drawn = [(t.name, order) for n in range(200) for t, order in [chooser("en", f"reference {n}", "q")]]
-    assert len(set(drawn)) == 10
-    assert min(Counter(drawn).values()) >= 6  # 20 each on average
-    again = Chooser("tagged", "random", seed=1)
-    assert drawn == [(t.name, order) for n in range(200) for t, order in [again("en", f"reference {n}", "q")]]
-    other = Chooser("tagged", "random", seed=2)
-    assert drawn != [(t.name, order) for n in range(200) for t, order in [other("en", f"reference {n}", "q")]]
+    def drawn(seed: int) -> list[Any]:
+        chooser = Chooser("tagged", "random", seed=seed)
+        return [(t.name, order) for n in range(200) for t, order in [chooser("en", f"reference {n}", "q")]]
+
+    assert len(set(drawn(1))) == 10
+    assert min(Counter(drawn(1)).values()) >= 6  # 20 each on average
+    assert drawn(1) == drawn(1) != drawn(2)
 
 
 GOOD = "- name: mine\n  protocol: tagged\n  language: en\n  prompt: 'D {reference} Q {question} S {sentence}'\n"

@@ -251,26 +251,24 @@ def test_annotations_printed_in_the_paper() -> None:
 REFERENCE = "Omar was a poet, known for algebra. He wrote “On the  quadrant” in 1070.\nHe studied x < y. 他生于１９３５年，卒于上海。"
 
 
-@pytest.mark.parametrize(("fragment", "text", "match"), [
-    ("known for algebra", "known for algebra", 1.0),
-    ("He Wrote \"On the quadrant'", None, 0.0),
-    ('he wrote "On the quadrant" in 1070.', "He wrote “On the  quadrant” in 1070.", 1.0),
-    ("studied x ‹ y", "studied x < y", 1.0),
-    ("他生于1935年，卒于上海", "他生于１９３５年，卒于上海", 1.0),
-    ("poet", "poet", 1.0),
-    ("pot", None, 0.0),
-    ("The moon is made of green cheese", None, 0.0),
-    ("", None, 0.0),
+@pytest.mark.parametrize(("fragment", "text"), [
+    ("known for algebra", "known for algebra"),
+    ("He Wrote \"On the quadrant'", None),  # loosely
+    ('he wrote "On the quadrant" in 1070.', "He wrote “On the  quadrant” in 1070."),
+    ("studied x ‹ y", "studied x < y"),
+    ("他生于1935年，卒于上海", "他生于１９３５年，卒于上海"),
+    ("poet", "poet"),
+    ("pot", None),
+    ("The moon is made of green cheese", None),
+    ("", None),
 ])  # fmt: skip
-def test_fragments_are_found(fragment: str, text: str | None, match: float) -> None:
+def test_fragments_are_found(fragment: str, text: str | None) -> None:
     found = tags.locate_fragment(fragment, REFERENCE, [(0, len(REFERENCE))])
-    if text is None and found is not None:
-        assert found.match < 1
+    if found is None:
+        assert text is None
     else:
-        assert (found and found.text) == text
-    if found is not None:
         assert REFERENCE[found.start : found.end] == found.text
-        assert found.match == match or tags.LEAST <= found.match < 1
+        assert (found.text, found.match) == (text, 1) if text else tags.LEAST <= found.match < 1
 
 
 def test_a_loose_copy_has_its_similarity() -> None:
