@@ -98,11 +98,10 @@ def overlap(first: frozenset[int], second: frozenset[int]) -> float:
     return 2 * len(first & second) / (len(first) + len(second))
 
 
-def kappa(first: Sequence[str], second: Sequence[str], weights: Floats | None = None) -> float | None:
+def kappa(first: Sequence[str], second: Sequence[str], weights: Floats) -> float | None:
     """Cohen's kappa in [−1, 1]; None without rows, or where chance alone gives full agreement (Cohen 1960)."""
     from sklearn.metrics import cohen_kappa_score
 
-    weights = np.ones(len(first)) if weights is None else weights
     a, b, w = (np.asarray(values)[weights > 0] for values in (first, second, weights))
     return None if len({*a, *b}) < 2 else float(cohen_kappa_score(a, b, sample_weight=w))
 

@@ -127,12 +127,12 @@ def load_rows(sources: Sequence[str]) -> list[dict[str, Any]]:
     except ImportError as error:
         raise ImportError("reading data sets needs `datasets`: pip install 'hallucination-toolkit[data]'") from error
     rows: list[dict[str, Any]] = []
+    kinds = {".parquet": "parquet", ".json": "json", ".jsonl": "json"}
     for source in sources:
         path = Path(source).expanduser()
-        if path.suffix in {".parquet", ".json", ".jsonl"}:
+        if kind := kinds.get(path.suffix):
             if not path.is_file():
                 raise OSError(f"{source}: no such file")
-            kind = "parquet" if path.suffix == ".parquet" else "json"
             found = load_dataset(kind, data_files=str(path))
         elif path.exists() or re.fullmatch(r"[\w.-]+/[\w.-]+", source):
             found = load_dataset(str(path) if path.exists() else source)
@@ -160,8 +160,8 @@ def flatten(topics: Iterable[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], 
         report.topics += 1
         for found in _answers(number, topic, report):
             report.answers += 1
-            report.sentences += len(found)
             rows += found
+    report.sentences = len(rows)
     return rows, report
 
 
@@ -191,10 +191,8 @@ def _answers(number: int, topic: Mapping[str, Any], report: Report) -> Iterator[
                     "reference": reference, "answer": str(answer),
                 }  # fmt: skip
                 if sentences:
-                    yield [
-                        {"id": f"anah-{number}-{model}-{q}-{s}", **record, **sentence}
-                        for s, sentence in enumerate(sentences)
-                    ]
+                    name_of = f"anah-{number}-{model}-{q}"
+                    yield [{"id": f"{name_of}-{s}", **record, **own} for s, own in enumerate(sentences)]
 
 
 def _sentences(

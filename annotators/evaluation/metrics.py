@@ -125,12 +125,11 @@ def _label_codes(labels: Sequence[str | None]) -> Ints:
 
 def supported_score(scores: Sequence[Mapping[Any, float] | None]) -> Floats:
     """P(supported) / (1 − P(no_fact)) in [0, 1]; NaN where a row has no scores, 0.5 where P(no_fact) is 1."""
-    values = np.full(len(scores), np.nan)
-    for i, row in enumerate(scores):
-        if row is not None:
-            factual = 1.0 - row["no_fact"]
-            values[i] = min(row["supported"] / factual, 1.0) if factual > 1e-12 else 0.5
-    return values
+
+    def share(supported: float, factual: float) -> float:
+        return min(supported / factual, 1.0) if factual > 1e-12 else 0.5
+
+    return np.array([np.nan if row is None else share(row["supported"], 1.0 - row["no_fact"]) for row in scores], float)
 
 
 def ece(probability: ArrayLike, outcome: ArrayLike, n_bins: int = N_BINS) -> float | None:

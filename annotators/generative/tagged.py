@@ -145,19 +145,16 @@ def plain(text: str) -> str:
 
 def parts_of(reply: str, start: int, kind_of: Callable[[str], str | None]) -> list[Part]:
     """The tags of a reply with what follows each; a closing tag ends a value, text in other brackets is text."""
-    found: list[tuple[str, tuple[int, int]]] = []
+    found = [("", (start, start))]
     for match in TAG.finditer(reply, start):
-        kind = kind_of(plain(match.group(2)))
-        if kind is not None:
+        if (kind := kind_of(plain(match.group(2)))) is not None:
             found.append(("closing" if match.group(1) else kind, match.span()))
-    before = [start, *(span[1] for _, span in found)]
-    kinds = ["", *(kind for kind, _ in found)]
-    after = [*(span[0] for _, span in found[1:]), len(reply)]
-    parts = [
+    found.append(("", (len(reply), len(reply))))
+    return [
         Part(kind, behind, last not in ("", "closing", "type", "nofact"), span, (span[1], end))
-        for (kind, span), behind, last, end in zip(found, before, kinds, after, strict=False)
+        for (last, (_, behind)), (kind, span), (_, (end, _)) in zip(found, found[1:], found[2:], strict=False)
+        if kind != "closing"
     ]
-    return [part for part in parts if part.kind != "closing"]
 
 
 def not_copied(reply: str, part: Part, sources: Sequence[str]) -> None:

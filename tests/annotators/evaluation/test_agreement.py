@@ -63,7 +63,7 @@ def test_agreement_per_type_reference_and_correction() -> None:
     }  # fmt: skip
     # labels agree 3/5; chance: supported 2·1, contradictory 1·3, no_fact 1·1 of 25 → 6/25
     assert found["kappa"].value == pytest.approx((3 / 5 - 6 / 25) / (1 - 6 / 25))
-    assert ag.kappa(["a"], ["a"]) is None
+    assert ag.kappa(["a"], ["a"], np.ones(1)) is None
     assert ag.kappa(["a", "b", "a"], ["a", "b", "b"], np.array([1.0, 2.0, 0.0])) == 1
 
 
