@@ -269,8 +269,8 @@ def second_pass(pairs: Sequence[tuple[ReferenceIndex, str]], factor: int = 6) ->
     """
     windows: list[list[Window]] = [[] for _ in pairs]
     for n, index, order in _orders(pairs):
-        places = take(index, order, index.budget * factor)
-        windows[n] = [Window(index, tuple(part)) for part in pack(index, places, factor)]
+        packed = pack(index, take(index, order, index.budget * factor), factor)
+        windows[n] = [Window(index, tuple(part)) for part in packed]
     return windows
 
 
@@ -280,10 +280,10 @@ def _orders(pairs: Sequence[tuple[ReferenceIndex, str]]) -> Iterator[tuple[int, 
     for n, (index, _) in enumerate(pairs):
         if not index.fits:
             numbers_of[id(index)].append(n)
-    todo = [n for numbers in numbers_of.values() for n in numbers]
+    embedded = [pairs[n] for numbers in numbers_of.values() for n in numbers if pairs[n][0].vectors is not None]
     vectors: dict[str, np.ndarray] = {}
-    if encoder := next((pairs[n][0].encoder for n in todo if pairs[n][0].vectors is not None), None):
-        queries = list(dict.fromkeys(pairs[n][1] for n in todo if pairs[n][0].vectors is not None))
+    if embedded and (encoder := embedded[0][0].encoder):
+        queries = list(dict.fromkeys(query for _, query in embedded))
         vectors = dict(zip(queries, encoder.encode(queries), strict=True))
     for numbers in numbers_of.values():
         index = pairs[numbers[0]][0]

@@ -22,10 +22,9 @@ from annotators.text.words import chinese_words, rouge_l
 
 Row = Mapping[str, str]
 _NO_FACT = re.compile("<无事实>|<No ?Fact>", re.IGNORECASE)
-_ORDER: tuple[Label, ...] = ("unverifiable", "supported", "contradictory")  # 无法验证 begins like 无
-_TYPES = {
+_TYPES: dict[Label, re.Pattern[str]] = {
     label: re.compile(f"<幻觉>{WRITTEN[label][1]}|<Hallucination> ?{WRITTEN[label][0]}", re.IGNORECASE)
-    for label in _ORDER
+    for label in ("unverifiable", "supported", "contradictory")  # 无法验证 begins like 无
 }
 _REFERENCE = re.compile("<(?:参考|Reference)>", re.IGNORECASE)
 _DOCUMENT = {

@@ -1,24 +1,13 @@
 """Prompts of the generative annotator: our own wordings, templates of users, and how the inputs are put in.
 
-A template file is YAML, a list of templates (``en.yaml`` and ``zh.yaml`` beside this file are such files):
-
-    - name: mine
-      protocol: tagged              # one turn, the key `prompt`; three-turn: the keys `facts`, `points`, `type`
-      language: en                  # or zh: which sentences it is for
-      system: You annotate answers. # optional: the message of the role "system" before the first turn
-      verbatim: true                # optional: blanks at its ends stay, as models know a published wording
-      prompt: |
-        Document: {reference}
-        Question: {question}
-        Sentence: {sentence}
-
-The protocol ``object`` (one turn, the key `prompt`) is for several sentences at once, numbered, whose reply is JSON.
-``{name}`` is the name of the document or topic, where the record has one under "name" or "topic".
-``{inputs}`` stands for all others with marks around each, in one of two orders. "reference-first" puts the document
-before everything that differs from sentence to sentence, so that an engine with prefix caching reads it once per
-answer. "question-first" puts it behind the question, with three turns into the second turn: sentences without facts
-never pay for it. Inputs go in as data: they hold no angle brackets (``tagged.py: neutral``), so they can end no mark
-and forge no tag, and what looks like a field in them stays text.
+A template file is YAML, as docs/annotators.md shows and ``en.yaml`` and ``zh.yaml`` beside this file are. With
+``verbatim: true`` blanks at the ends of a turn stay, as models know a published wording. The protocol ``object`` (one
+turn, the key `prompt`) is for several sentences at once, numbered, whose reply is JSON.
+``{inputs}`` stands for document, question and sentence with marks around each, in one of two orders. "reference-first"
+puts the document before everything that differs from sentence to sentence, so that an engine with prefix caching reads
+it once per answer. "question-first" puts it behind the question, with three turns into the second turn: sentences
+without facts never pay for it. Inputs go in as data: they hold no angle brackets (``tagged.py: neutral``), so they can
+end no mark and forge no tag, and what looks like a field in them stays text.
 """
 
 from __future__ import annotations

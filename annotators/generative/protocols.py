@@ -380,15 +380,14 @@ def converse(engine: Engine, conversations: Sequence[Turn[T]], known: dict[Reque
     returned: dict[int, T] = {}
     waiting: dict[int, Request] = {}
 
-    def go_on(number: int, result: ChatResult | None) -> None:
+    def go_on(number: int, result: Any = None) -> None:  # a conversation begins by being sent nothing
         try:
-            talk = conversations[number]
-            waiting[number] = next(talk) if result is None else talk.send(result)
+            waiting[number] = conversations[number].send(result)
         except StopIteration as stop:
             returned[number] = stop.value
 
     for number in range(len(conversations)):
-        go_on(number, None)
+        go_on(number)
     while waiting:
         asked, waiting = waiting, {}
         new = list(dict.fromkeys(request for request in asked.values() if request not in known))
@@ -406,7 +405,6 @@ def converse(engine: Engine, conversations: Sequence[Turn[T]], known: dict[Reque
 # --- label scores out of log-probabilities ------------------------------------------------------------------
 # The label given gets the probability of its deciding words; others get that of the likeliest alternatives to their
 # tokens, as far as a beginning belongs to one label only (无 begins 无 and 无法验证: the next token tells).
-# What remains is shared equally by the other labels. These are no calibrated probabilities.
 
 CONTEXT = 12  # characters before the deciding words by which they are found among the tokens
 TOP = 8  # alternatives to ask an engine for

@@ -1,7 +1,7 @@
 """Text as an annotator reads it: without invisible characters and mark-up, compatibility forms folded, nothing forged.
 
-A zero-width space inside a year, a full-width digit, a Cyrillic letter that looks Latin or a tag inside "not" must not
-change a verdict. Judgements are made on the clean text; offsets always point into the text as it came.
+A zero-width space inside a year or a tag inside "not" must not change a verdict. Judgements are made on the clean text;
+offsets always point into the text as it came.
 """
 
 from __future__ import annotations

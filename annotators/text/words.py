@@ -1,9 +1,8 @@
 """The words of a text: English ones with stems, values and names, Chinese ones by jieba, and lists of English words.
 
-``words_of`` is the one cutter for comparing English texts word by word: Porter stems, numbers by value ("1,000" =
-"1000", "seven" = "7"), names by their capitals. ROUGE-L, BM25 and the rewards cut otherwise on purpose, as published
-or stored figures depend on it. ``rouge_l`` equals ``rouge-score`` with its stemmer (Lin 2004), whose table in Python is
-too slow for millions of pairs; Chinese texts are cut by jieba.
+``words_of`` is the one cutter for comparing English texts word by word. ROUGE-L, BM25 and the rewards cut otherwise on
+purpose, as published or stored figures depend on it. ``rouge_l`` equals ``rouge-score`` with its stemmer (Lin 2004),
+whose table in Python is too slow for millions of pairs.
 """
 
 from __future__ import annotations

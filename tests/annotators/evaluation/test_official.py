@@ -35,7 +35,7 @@ def test_published_quirks_are_kept() -> None:
     assert ngram_precision(["a b"], "a b", 3, "en") == 0
     for text, label in (
         ("<Hallucination> None of it is so", "supported"), ("<幻觉>无法验证", "unverifiable"),
-        ("<幻觉>无", "supported"),
+        ("<幻觉>无", "supported"), ("<Hallucination> Contradictory <Hallucination> None", "supported"),
         ("<Hallucination>Contradictory\n<No Fact>", "no_fact"), ("<Hallucination> maybe", None),
         ("<hallucination> contradictory\n<Hallucination> None", "contradictory"),
     ):  # fmt: skip
