@@ -179,8 +179,7 @@ def rouge_words(text: str) -> list[str]:
     """The words that ROUGE-L compares, without punctuation: jieba's of a Chinese text, else stemmed lower-case ones."""
     if is_chinese(text):
         return [word for word in chinese_words(text) if any(ch.isalnum() for ch in word)]
-    stem = _stemmer()
-    return [stem(word) if len(word) > 3 else word for word in re.findall("[a-z0-9]+", text.lower())]
+    return list(_rouge_tokenizer().tokenize(text))
 
 
 def is_chinese(text: str) -> bool:
@@ -205,3 +204,10 @@ def rouge_l(words: Sequence[str]) -> Callable[[Sequence[str]], float]:
         return 2 * common / (len(words) + len(other)) if common else 0.0  # F1 of common/n and common/len(other)
 
     return against
+
+
+@lru_cache(maxsize=1)
+def _rouge_tokenizer() -> Any:
+    from rouge_score.tokenizers import DefaultTokenizer
+
+    return DefaultTokenizer(use_stemmer=True)
