@@ -362,7 +362,8 @@ def parts_of(name: str) -> list[str]:
     """The annotators in the name of a cascade or an ensemble, else the name; ValueError where they are not two or more
     different ones.
     """
-    names, (kind, how, *_) = _names(name), [*name.split(":"), ""]
+    names, (kind, _, rest) = _names(name), name.partition(":")
+    how = rest.partition(":")[0]
     if kind == "cascade" and not (len(names) == 2 and all(names)):
         raise ValueError(f"annotator {name!r}: expected cascade:FIRST+SECOND, as in cascade:embedded+generative:…")
     nested = any(one.startswith(("cascade:", "ensemble:")) for one in names)

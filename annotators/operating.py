@@ -146,6 +146,9 @@ class Calibration:
     def load(cls, path: str | Path) -> Calibration:
         """Read what ``save`` wrote; OSError without such a file, ValueError where it is not one of this version."""
         found = read_saved(path, cls, "fit it again with `mitigate calibrate`")
+        if missing := {"kind", "version"} - json.loads(Path(path).read_bytes()).keys():
+            told = " and ".join(sorted(missing))
+            raise ValueError(f"{path}: expected {told}, got none; fit it again with `mitigate calibrate`")
         if found.point.flag_at + found.point.support_at < 1 - 1e-9:
             raise ValueError(f"{path}: expected thresholds that are together at least 1; fit it again")
         return found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
@@ -30,7 +30,9 @@ class Fragment:
     written: str = ""  # what it wrote; "" where that is the text itself
 
     def to_dict(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if value != {"match": 1, "written": ""}.get(name)}
+        row: dict[str, Any] = {"text": self.text, "start": self.start, "end": self.end}
+        row |= {} if self.match == 1 else {"match": self.match}
+        return row | ({"written": self.written} if self.written else {})
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class SentenceAnnotation:
             "fragments": [f.to_dict() for f in self.fragments], "correction": [c.to_dict() for c in self.correction],
         }  # fmt: skip
         if self.spans is not None:
-            row["spans"] = [asdict(s) for s in self.spans]
+            row["spans"] = [{"start": s.start, "end": s.end} for s in self.spans]
         row |= {k: list(v) for k in ("not_verbatim", "problems") if (v := getattr(self, k))}
         return row
 

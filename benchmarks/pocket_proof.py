@@ -90,8 +90,8 @@ def steps_to_half(curve: Sequence[float], first: float) -> int | None:
 def over_seeds(what: str, values: Sequence[float]) -> Row:
     """The mean over seeds with its 95 % interval (Student's t)."""
     n, mean = len(values), statistics.mean(values)
-    limits = t.interval(0.95, n - 1, mean, sem(values)) if n > 1 else None
-    return row(what, f"{n} seeds", mean, limits)
+    half = t.ppf(0.975, n - 1) * sem(values) if n > 1 else None
+    return row(what, f"{n} seeds", mean, None if half is None else (mean - half, mean + half))
 
 
 def main() -> None:
@@ -106,7 +106,7 @@ def main() -> None:
     for reward, arm in product(args.rewards, args.arms):
         found = [one(args.work, arm, reward, seed) for seed in args.seeds or range(SEEDS[reward])]
         runs[f"{arm}, {reward}"] = found
-        where = f"reward by the {reward}{' annotator' * (reward != 'oracle')}, {ARMS[arm][0]}"
+        where = f"reward by the {reward}{'' if reward == 'oracle' else ' annotator'}, {ARMS[arm][0]}"
         for name in SETS:
             shown.append(over_seeds(f"{where}: hallucinated, entities {name}", [r["rates"][name][1] for r in found]))
         halves = [steps_to_half(r["curve"], r["rates"]["trained on"][0]) for r in found]

@@ -11,10 +11,10 @@ another row of its source. Cost: real answers with their documents, in one call,
 from __future__ import annotations
 
 import random
-from collections import namedtuple
 from collections.abc import Callable
 from itertools import cycle, product
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -32,8 +32,17 @@ from mitigate.rewards.reward import SentenceReward
 SHIFT = 17  # places to the other row of the relevance test, after shuffling
 
 
-# A document, what is asked about it, and answers: honest, wrong, vague, the document with its clauses turned.
-Case = namedtuple("Case", "reference question honest wrong vague turned")
+class Case(NamedTuple):
+    """A document, what is asked about it, and answers."""
+
+    reference: str
+    question: str
+    honest: str
+    wrong: str
+    vague: str
+    turned: str  # the document with its clauses turned
+
+
 CASES = [Case(**case) for case in read_rows(Path(__file__).with_name("hacks.jsonl"))]
 FILLER = (
     "That is a great question! I am happy to help with it. Let me think about this step by step. There is a lot that "

@@ -181,7 +181,8 @@ def learn(toy: str, credit: Credit, seed: int) -> dict[str, float]:
             scored.append(rewarded(said, aspects, credit is not OLD))
             texts.append(("?" * (plan == "thought"), "." * len(said), said))
             kept.append((scored[-1][0], sum(s.label != "no_fact" for s in said), path[0][4]))
-        if credit.rollouts:  # one
+        if credit.rollouts:
+            assert credit.rollouts == 1  # one continuation is drawn
             values: list[list[float]] = []
             for path, (_, _, said) in zip(paths, texts, strict=True):
                 ends = (written(toy, rng, logits, said[:n], at + 1, good)[1] for (at, _), _, _, n, good in path[:-1])

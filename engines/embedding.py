@@ -64,12 +64,13 @@ class Embedder:
 
     def __init__(self, model: str | None = None, *, device: str | None = None, dtype: Dtype = "auto") -> None:
         import torch
-        from sentence_transformers import SentenceTransformer
 
         folder = Path(locate("packaged:minilm" if model is None else model))
         self.name = PACKAGED_NAME if model is None else model
         self.device, self.dtype = placed(device, dtype)
         self._folder = folder if folder.is_dir() else None
+        from sentence_transformers import SentenceTransformer  # takes seconds: wrong names are told before
+
         source, local = str(self._folder or self.name), self._folder is not None
         try:
             with not_partitioned(), quiet_loading():

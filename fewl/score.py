@@ -145,8 +145,8 @@ def lay_out(records: Sequence[FewlRecord], names: Sequence[str]) -> Layout:
     own = [[answer.model == name for name in slots] for _, answer in answers]
     own_AN = np.array(own, dtype=bool).reshape(len(answers), len(slots))
     return Layout(
-        list(number), slots, questions, distinct_Q, asked_Q, answer_A, question_A, own_AN, reference_QN, pool_PN, pairs,
-        ideal,
+        texts=list(number), slots=slots, questions=questions, distinct_Q=distinct_Q, asked_Q=asked_Q, answer_A=answer_A,
+        question_A=question_A, own_AN=own_AN, reference_QN=reference_QN, pool_PN=pool_PN, pairs=pairs, ideal=ideal,
     )  # fmt: skip
 
 

@@ -371,10 +371,15 @@ def read_rows(path: Path) -> Iterator[Record]:
 
 def read_whole(path: Path, check: Check, output: Path | None) -> tuple[list[Record], int]:
     """All good records of a file, and the number of bad lines; see :func:`set_aside`."""
-    lines = list(read_lines(path, check))
-    bad = [(path, line) for line in lines if line.record is None]
+    good: list[Record] = []
+    bad: list[tuple[Path, Line]] = []
+    for line in read_lines(path, check):
+        if line.record is None:
+            bad.append((path, line))
+        else:
+            good.append(line.record)
     set_aside(bad, output)
-    return [line.record for line in lines if line.record is not None], len(bad)
+    return good, len(bad)
 
 
 def set_aside(bad: Sequence[tuple[Path, Line]], output: Path | None) -> None:

@@ -77,10 +77,10 @@ def named_engine(text: str) -> tuple[str, str]:
 def check_named(specs: Sequence[str], option: str) -> dict[str, str]:
     """Engine strings by their names. UsageError: a name or an engine is given twice, or is not of that form."""
     named = [named_engine(spec) for spec in specs]
-    wanted = ("a name of its own for each language model", "each language model once")
-    for expected, given in zip(wanted, zip(*named, strict=True), strict=False):
-        if twice := [one for one, n in Counter(given).items() if n > 1]:
-            raise UsageError(f"{option}: expected {expected}, got {twice[0]!r} twice")
+    if twice := [name for name, n in Counter(name for name, _ in named).items() if n > 1]:
+        raise UsageError(f"{option}: expected a name of its own for each language model, got {twice[0]!r} twice")
+    if twice := [engine for engine, n in Counter(engine for _, engine in named).items() if n > 1]:
+        raise UsageError(f"{option}: expected each language model once, got {twice[0]!r} twice")
     with usage(f"{option}: "):
         for _, engine in named:
             parse_engine(engine)

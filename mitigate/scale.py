@@ -21,7 +21,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.util import find_spec
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -113,13 +113,15 @@ class Task:
         parts: list[Part] = []
         start, end, records, digest = 0, 0, 0, self.digest()
         with self.source.open("rb") as file:
-            for line in chain(file, [b""]):  # at the end, what is left is a part
+            for line in file:
                 records += len(self._records(line, end))
                 end += len(line)
                 digest.update(line)
-                if records == size or (records and not line):
+                if records == size:
                     parts.append(Part(len(parts), start, end, records, digest.hexdigest()))
                     start, records, digest = end, 0, self.digest()
+        if records:
+            parts.append(Part(len(parts), start, end, records, digest.hexdigest()))
         return parts
 
     def digest(self, data: bytes = b"") -> hashlib._Hash:

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from annotators.records import Annotation, SentenceAnnotation
+from mitigate.recipes.config import read_yaml, recipes_folder
 from tests.helpers.jsonl import read_rows, write_rows
 from tests.helpers.tiny_chat import build_tiny_chat
 
@@ -343,3 +344,9 @@ def test_page_shows_its_json_and_how_measured(page):
             assert f"    {command}" in text.splitlines()
             program = re.search(r"python -m benchmarks\.(\w+)", command)
             assert program[1] in PROGRAMS if program else command.startswith("mitigate ")
+
+
+@pytest.mark.parametrize("name", ["embedded", "embedded-fast", "embedded-zh"])
+def test_shipped_weights_learn_from_sources_that_allow_it(name):
+    allowed = runpy.run_module("benchmarks.common")["TRAINABLE"]
+    assert set(read_yaml(recipes_folder() / "annotators" / f"{name}.yaml")["sources"]) <= allowed

@@ -36,7 +36,9 @@ def add_parser(subparsers: Subparsers) -> None:
         '{"reference", "sentence", "label", …}, or records of `mitigate annotate` with "gold" in sentences; from 50 on '
         "it is worth it."
     )
-    parser = add_command(subparsers, "calibrate", "Fit an annotator's probabilities and thresholds to your rows.", more)
+    parser = add_command(
+        subparsers, "calibrate", "Fit an annotator's probabilities and thresholds to your labelled rows.", more
+    )
     parser.input("These JSON Lines files hold labelled rows.", several=True)
     parser.output()
     parser.annotator(calibration=False)

@@ -59,8 +59,8 @@ def add_parser(subparsers: Subparsers) -> None:
     more = (
         'Records are {"question"?, "reference", "answers": [{"text", "model"?}, …]}. The lowest hallucination rate '
         "wins (what could not be judged counts half), and of equals the answer with most supported sentences. The key "
-        "best_of of a result holds index and model of the answer, and rates and statuses of all. (By FEWL, without a "
-        "reference document: `mitigate fewl score` and `mitigate fewl pick`.)"
+        "best_of of a result, which replaces a record's own, holds index and model of the answer, and rates and "
+        "statuses of all. (By FEWL, without a reference document: `mitigate fewl score` and `mitigate fewl pick`.)"
     )
     several = add_command(subparsers, "best-of", "Choose the least hallucinated of several answers.", more)
     for parser, run in ((one, run_correct), (several, run_best_of)):
@@ -101,8 +101,13 @@ def run_correct(args: Args) -> int:
 
 
 def run_best_of(args: Args) -> int:
+    def matches(_: Record, written: Record) -> str | None:
+        best = written.get(BEST)
+        known = isinstance(best, dict) and best.keys() >= {"index", "model", "rates", "statuses"}
+        return None if known else f"it has no {BEST!r} of this command"
+
     options = args.calibration_options(args.annotator)
-    return _run(args, options, check_candidates, CHOSEN, choose, summary_of_chosen)
+    return _run(args, options, check_candidates, CHOSEN, choose, summary_of_chosen, matches)
 
 
 def _run(

@@ -31,7 +31,9 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.flag("--share", "Gradio tunnels the page to a public address, for which it downloads its tunnel.")
     parser.repeated("--annotator", f"{ANNOTATORS}. The page offers each; the first is its default (embedded).", "NAME")
     parser.calibration("The first annotator")
-    parser.repeated("--engine", "The page offers this language model; the first is its default (SmolLM2).", ENGINE)
+    parser.repeated(
+        "--engine", "The page offers this language model; the first is its default (packaged SmolLM2).", ENGINE
+    )
     parser.count("--max-characters", "A question or an answer has at most N characters (%(default)s).", 50_000)
     parser.count("--max-reference", "A reference has at most N characters (%(default)s).", 500_000)
     parser.count("--max-records", "An uploaded file has at most N records (%(default)s).", 1_000)

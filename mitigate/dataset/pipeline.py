@@ -26,7 +26,19 @@ from engines.types import EngineError
 from mitigate.dataset import questions, sources
 from mitigate.dataset.export import export, page
 from mitigate.dataset.stage import CACHE, LLM, Asked, Options, embedder, extended, read_rows
-from mitigate.io import Check, Problem, Record, UsageError, open_job, progress, read_whole, say, shown, write_bytes
+from mitigate.io import (
+    Check,
+    Problem,
+    Record,
+    UsageError,
+    open_job,
+    progress,
+    read_whole,
+    rejected_path,
+    say,
+    shown,
+    write_bytes,
+)  # fmt: skip
 from mitigate.models import check_generative, open_annotator, open_engine
 from mitigate.recipes.folder import RunFolder
 
@@ -145,7 +157,7 @@ def _read(build: Build) -> None:
     ):
         build.rejected[name] = bad
         if not kept:
-            raise UsageError(f"{name[3:]}: none is usable; see {build.file(name)}.rejected.jsonl")
+            raise UsageError(f"{name[3:]}: none is usable; see {rejected_path(build.file(name))}")
         say(f"{name}: {kept:,} usable, {bad:,} rejected")
 
 

@@ -180,7 +180,7 @@ def write_records(source: Path, output: Path, keys: Sequence[str]) -> tuple[int,
                     continue
                 records.append({
                     "id": f"{row['topic']}/{count}/{place}",
-                    **{name: answer[name] for name in ("question", "answer")},
+                    "question": answer["question"], "answer": answer["answer"],
                     **{name: row[name] for name in ("language", "topic", "category", "domain", "document")},
                     "model": answer["model"], "source": SOURCES[answer["with_reference"]],
                     "cut_off": answer["cut_off"], "reference": row["reference"],

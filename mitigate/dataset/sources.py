@@ -221,7 +221,8 @@ def judge(topics: Sequence[Record], texts: Mapping[str, str], llm: LLM | None) -
             hard = [c for c in topic["candidates"] if c["match"] == "title"]
             chosen[n] = hard[0] if len(hard) == 1 else None
     # The first candidates of all topics are asked about at once, then the second ones of the topics left, and so on.
-    for column in zip_longest(*(topic["candidates"] for topic in topics)) if llm else ():
+    columns = zip_longest(*(topic["candidates"] for topic in topics))
+    for column in columns if llm is not None else ():
         candidates = {n: c for n, c in enumerate(column) if c is not None and chosen[n] is None}
         heads = {n: (c["title"], head_of(texts[c["document"]], HEAD)) for n, c in candidates.items()}
         chats = {n: prompts.judge_document(topics[n], *head) for n, head in heads.items()}

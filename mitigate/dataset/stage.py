@@ -96,7 +96,9 @@ class Options(Recipe):
     annotator: str = Field(default="embedded", min_length=1, description="embedded, path, hub id, nli:ID, generative:…")
     annotator_options: dict[str, Any] = Field(default={}, description="of a generative one: protocol, prompt, window…")
     embedder: ModelName | None = Field(default=None, description="hub id, folder or packaged:NAME; null: MiniLM")
-    document_characters: int = Field(default=24_000, ge=200, description="of a document that LLMs are shown")
+    document_characters: int = Field(
+        default=24_000, ge=200, description="that LLMs see of a document; annotators read all"
+    )
     chunk_size: int = Field(default=16, ge=1, description="topics, or answers to annotate, at once")
     max_failed: float = Field(default=0.1, ge=0, le=1, description="share of failed sentences above which a run fails")
     review: bool = Field(default=False, description="stop for a person after annotation")

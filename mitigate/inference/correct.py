@@ -176,8 +176,8 @@ Trial = tuple[Corrected, tuple[Change, ...], list[int]]
 
 
 def _judged(trials: Sequence[Trial], annotator: Annotator) -> Iterator[tuple[Trial, Annotation]]:
-    records = ((one.before.record, changes) for one, changes, _ in trials)
-    edited = ({**record, "answer": apply(str(record["answer"]), changes)} for record, changes in records)
+    records = [(one.before.record, changes) for one, changes, _ in trials]
+    edited = [{**record, "answer": apply(str(record["answer"]), changes)} for record, changes in records]
     return zip(trials, annotator.annotate_batch(edited), strict=True)
 
 
@@ -330,9 +330,10 @@ def read_reply(reply: str | None, sentence: str) -> str | None:
 
     None for a reply of another form: empty, several lines, more than two sentences, three times as long as the old one.
     """
-    if NOTHING.lower() in (reply or "").lower():
-        return "" if len(str(reply).strip()) <= len(NOTHING) + 2 else None
-    found = _WRAP.match(reply or "")
+    reply = (reply or "").strip()
+    if NOTHING.lower() in reply.lower():
+        return "" if len(reply) <= len(NOTHING) + 2 else None
+    found = _WRAP.match(reply)
     text = (found.group(1) or found.group(2) or "").strip() if found else ""
     if not text or "\n" in text or _MARK.search(text) or len(text) > 3 * max(len(sentence), 40):
         return None
@@ -340,7 +341,10 @@ def read_reply(reply: str | None, sentence: str) -> str | None:
 
 
 def replies(engine: Engine, chats: Sequence[Chat], tokens: int) -> list[ChatResult]:
-    """Greedy replies of at most ``tokens``; where these went into thinking, asked for again with room for it."""
+    """Greedy replies of at most ``tokens``; where these went into thinking, asked for again with room for it.
+
+    EngineError where the engine answers nothing more.
+    """
     if not chats:
         return []
     found = list(engine.chat(chats, Sampling(max_tokens=tokens)))

@@ -89,7 +89,9 @@ class Row(Section):
     # Answers with (gpt3.5) or without the reference (internlm); null: all.
     source: Literal["anah-gpt3.5", "anah-internlm"] | None = None
     responses: Path | None = Field(default=None, description="question, response; or HaluEval's or HalluQA's file")
-    paper: dict[str, int | float | tuple[float, float]] = Field(default={}, description="of all rows, or of [T, Q]")
+    paper: dict[str, int | float | tuple[float, float]] = Field(
+        default={}, description="of all rows, or of unseen [topics, questions]"
+    )
 
 
 class Options(Recipe):

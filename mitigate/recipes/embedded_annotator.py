@@ -50,13 +50,15 @@ class Options(Recipe):
     labels: Stage = Stage(rate=8e-5, epochs=2.0)
     further: Further | None = Field(default=None, description="null: no such stage")
     start: str | None = Field(
-        default=None, description="annotator that the last stage begins with; null: the first two"
+        default=None, description="annotator that the last stage begins with; null: the first two stages"
     )
     edited: int = Field(default=9_000, ge=0, description="edited sentences among the labels")
     replayed: int = Field(default=6_000, ge=0, description="pairs among the labels")
     tokens: int = Field(default=4096, ge=512, description="of a step")
     evidence_tokens: int = Field(default=128, ge=16, le=320, description="of a reference that are read at once")
-    narrow_tokens: int | None = Field(default=None, ge=8, le=320, description="beside a sentence alone; null: none")
+    narrow_tokens: int | None = Field(
+        default=None, ge=8, le=320, description="of a reference, read once more; null: not"
+    )
     seed: int = Field(default=0, ge=0)
     languages: list[str] | None = Field(default=["en"], min_length=1, description="of what is judged; null: any")
 

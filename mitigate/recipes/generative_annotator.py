@@ -55,7 +55,9 @@ class Settings(Recipe):
     mix: Mix = Mix()
     dialogue: list[Path] = Field(default=[], description="JSON Lines in the form of Dolly, ShareGPT or messages")
     protocol: Protocol = Field(default="tagged", description="tagged, or three-turn (ANAH-v2): a sample for each turn")
-    prompts: list[str] = Field(default=["plain"], min_length=1, description="wordings; of several each in both orders")
+    prompts: list[str] = Field(
+        default=["plain"], min_length=1, description="wordings; several are drawn from, in both orders"
+    )
     window: Literal["sentence", "whole"] = Field(default="sentence", description="what of the reference is shown")
     window_tokens: int | None = Field(default=None, ge=1)
 

@@ -34,7 +34,9 @@ class Options(Recipe):
     scoring: Scoring = Scoring()
     demonstrations: int = Field(default=5, ge=1)
     prompt_tokens: int = Field(default=2000, ge=50, description="most tokens of a prompt, about 4 characters each")
-    engine: EngineName | None = Field(default=None, description="that answers, KIND:MODEL[@BASE_URL]; null: none")
+    engine: EngineName | None = Field(
+        default=None, description="KIND:MODEL[@BASE_URL] that answers; null: prompts only"
+    )
     answer_tokens: int = Field(default=256, ge=1)
 
 

@@ -310,4 +310,6 @@ def _tell(figures: Mapping[str, Any], folder: RunFolder) -> None:
 
 
 def show(folder: RunFolder) -> None:
+    if "difference" not in (folder.done or {}):
+        raise UsageError(f"{folder.path}: expected the figures of this version, got others; give --overwrite")
     _tell(folder.done or {}, folder)

@@ -86,7 +86,7 @@ class Evaluation(Section):
 class Trainer(Section):
     """What GRPO and DPO have in common."""
 
-    per_device_batch: int | None = Field(default=None, ge=1, description="answers or pairs; null: all of a step")
+    per_device_batch: int | None = Field(default=None, ge=1, description="answers or pairs at once; null: a step's")
     learning_rate: float = Field(default=1e-6, gt=0)
     schedule: Literal["constant", "constant_with_warmup", "linear", "cosine"] = "constant_with_warmup"
     warmup_steps: int = Field(default=0, ge=0)
@@ -116,7 +116,9 @@ class Base(Recipe):
     split: str = Field(default="train", description="of a hub data set")
     columns: Columns = Columns()
     reference_in_prompt: bool = Field(default=False, description="show the model the reference with the question")
-    template: str | None = Field(default=None, pattern=r"\{question\}", description="also with {reference}")
+    template: str | None = Field(
+        default=None, pattern=r"\{question\}", description="user's message, also with {reference}"
+    )
     system: str | None = Field(default=None, pattern=r"\S", description="the system's message")
     max_questions: int | None = Field(default=None, ge=4, description="null: all")
     seed: int = Field(default=0, ge=0, lt=2**31)

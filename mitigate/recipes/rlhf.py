@@ -34,7 +34,7 @@ class Trainer(shared.Trainer):
     thinking: Literal["none", "sequence"] = Credit.thinking
     baseline: Literal["group", "position"] = Credit.baseline
     clip: float | None = Field(default=Credit.clip, gt=0, description="of the advantage of a token")
-    rollouts: int = Field(default=Credit.rollouts, ge=0, description="continuations of a sentence that say its worth")
+    rollouts: int = Field(default=Credit.rollouts, ge=0, description="from each sentence's end, to say its worth")
     steps: int = Field(default=200, ge=1)
     prompts: int = Field(default=8, ge=1)
     group: int = Field(default=8, ge=2)

@@ -392,7 +392,8 @@ def write_page(
     """Write the report of annotated records whole, or leave an old one untouched; OutputError where it can't be.
 
     Of many records it shows those with the most hallucinated sentences; ``totals`` count all, and ``full_output`` names
-    the file that holds all. ``records`` is called twice, so that they need not fit in memory.
+    the file that holds all. ``records`` is called twice, so that they need not fit in memory. ``rejected`` input lines
+    are told of.
     """
     _write(path, "Hallucination report", _report(records, totals, rejected, full_output))
 

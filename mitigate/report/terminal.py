@@ -87,8 +87,8 @@ def _sentence(sentence: Record, reference_length: int) -> RenderableType:
         body.append(Text.assemble(("because ", "dim"), reason_of(sentence)))
     found = contrast(sentence["text"], tuple(fragment["text"] for fragment in sentence["fragments"]))
     if kind not in ("supported", "no_fact", NOT_CHECKED):
-        rival = f" (or {rival_of(sentence)})" if sentence["scores"] else ""
-        body.append(Text.assemble(("why: ", "dim"), reason(sentence, found), (rival, "dim")))
+        other = f" (or {rival})" if (rival := rival_of(sentence)) else ""
+        body.append(Text.assemble(("why: ", "dim"), reason(sentence, found), (other, "dim")))
     for fragment, differing in zip(sentence["fragments"], found.passages, strict=True):
         text, place = fragment["text"], f" ({fragment['start']}–{fragment['end']} of {reference_length})"
         quote = Text(one_line(text, MAX_EVIDENCE))

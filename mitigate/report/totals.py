@@ -74,9 +74,9 @@ def likelihood(sentence: Record) -> str:
 
 
 def rival_of(sentence: Record) -> str:
-    """The likeliest label that a sentence with probabilities was not given, and its probability."""
-    p, label = max((p, label) for label, p in sentence["scores"].items() if label != sentence["label"])
-    return f"{WORDS[label]} {percent(p)}"
+    """The likeliest label that a sentence was not given, with its probability; "" where there is none."""
+    others = [(p, label) for label, p in (sentence["scores"] or {}).items() if label != sentence["label"]]
+    return f"{WORDS[max(others)[1]]} {percent(max(others)[0])}" if others else ""
 
 
 def point_of(record: Record) -> str:

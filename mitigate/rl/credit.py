@@ -39,7 +39,8 @@ class Credit:
 
     gamma: float = 0.0  # γ in [0, 1]: 0 pays a token for its own segment only, 1 for its own and all later ones
     sequence_share: float = 0.2  # w_seq in [0, 1], of the segments' credit, goes to the whole sequence instead
-    # Of the end token: as tokens outside segments, the last segment's credit too, or the advantage by all functions.
+    # The end token gets "none": what tokens outside segments get; "last": the last segment's credit too; "sequence":
+    # the sequence's advantage by all functions, and nothing else.
     eos: EosCredit = "sequence"
     thinking: Literal["none", "sequence"] = "sequence"  # likewise, of the tokens before the first segment
     baseline: Baseline = "position"  # a segment is compared with all of its group, or those in its place

@@ -9,7 +9,7 @@ import pytest
 from annotators import load_annotator
 from annotators.base import CascadeAnnotator, EnsembleAnnotator, engine_in, engines_in, joined, parts_of, verdict_of
 from annotators.operating import Calibration, OperatingPoint
-from annotators.records import Edit, Fragment, SentenceAnnotation, Span
+from annotators.records import Annotation, Edit, Fragment, SentenceAnnotation, Span
 from mitigate.rewards.reward import SentenceReward
 from tests.helpers.standin import ExactAnnotator
 
@@ -200,3 +200,10 @@ def test_a_judgement_is_read_back_as_it_was_written(spans):
     bare = SentenceAnnotation("Oh!", 40, 43, "failed", spans=spans)
     for one in (whole, bare):
         assert SentenceAnnotation.from_dict(json.loads(json.dumps(one.to_dict()))) == one
+
+
+def test_few_judged_sentences_are_no_rate():
+    failed, good = SentenceAnnotation("a", 0, 1, "failed"), SentenceAnnotation("b", 1, 2, "checked", "supported")
+    for sentences, rate, checked in (((failed, good), 0.0, 1 / 2), ((failed, failed, good), None, 1 / 3)):
+        found = Annotation({}, sentences)
+        assert (found.hallucination_rate, found.coverage) == (rate, checked)

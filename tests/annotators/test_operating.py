@@ -204,7 +204,9 @@ def test_file(tmp_path: Path) -> None:
         {"version": 1}, {"slope": -1}, {"slope": True}, {"report": None}, {"more": 1}, {"point": 3},
         *({"point": {**row["point"], k: v}} for k, v in (("flag_at", 0.1), ("support_at", 1.0), ("name", 2), ("x", 1))),
     ]  # fmt: skip
-    for bad in ("[]", "{", *(json.dumps({**row, **change}) for change in changes)):
+    wrong = [{**row, **change} for change in (*changes, {"kind": "x"})]
+    wrong += [{k: v for k, v in row.items() if k != missing} for missing in ("kind", "version", "slope")]
+    for bad in ("[]", "{", *map(json.dumps, wrong)):
         (tmp_path / "bad.json").write_text(bad)
         with pytest.raises(ValueError, match=r"bad\.json: expected .*fit it again"):
             op.Calibration.load(tmp_path / "bad.json")

@@ -183,6 +183,33 @@ def test_killed_run_asks_only_the_rest(path):
     assert len(server.requests) - before == 60 - 30
 
 
+WRITE = """
+import sys
+from engines import ChatResult, ResponseCache, Sample
+cache = ResponseCache(sys.argv[1])
+for number in range(10**9):
+    cache.put(f"{sys.argv[2]}-{number}", ChatResult((Sample("x" * 2000),)))
+    print(f"{sys.argv[2]}-{number}", flush=True)
+"""
+
+
+def test_killed_writers_lose_nothing_reported(path):
+    promised = []
+    for round_ in range(3):
+        writers = [start(WRITE, str(path), f"{round_}{name}") for name in "ab"]
+        promised += [writer.stdout.readline().strip() for writer in writers for _ in range(40)]
+        for writer in writers:
+            writer.send_signal(signal.SIGKILL)
+        for writer in writers:
+            promised += writer.communicate()[0].split("\n")[:-1]
+    with closing(ResponseCache(path)) as cache:
+        found = cache.get(promised)
+    assert len(promised) >= 240
+    assert {key: result.text for key, result in found.items()} == dict.fromkeys(promised, "x" * 2000)
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
 def test_file_in_the_making_is_waited_for(path):
     path.parent.mkdir()
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)

