@@ -67,17 +67,21 @@ class CausalAnnotator(Annotator):
     ) -> CausalAnnotator:
         """Load a folder written by ``save_pretrained`` or a trainer, or a hub id.
 
-        OSError where there is no such checkpoint; ValueError where its classes are not the four labels, or it has no
-        trained head or no fast tokenizer.
+        OSError where there is no such checkpoint with safetensors; ValueError where these are damaged, its classes are
+        not the four labels, or it has no trained head or no fast tokenizer.
         """
         import torch
+        from safetensors import SafetensorError
 
         where, numbers = placed(device, dtype)
         wanted = "a folder or hub id of a token or sequence classifier (config.json names its architecture)"
         folder = folder_of(name, wanted, _is_classifier)
         settings = folder / "annotator.json"
         saved = read_saved(settings, Saved) if settings.is_file() else Saved()  # a checkpoint of another maker
-        model: Any = load_classifier(folder, dtype=getattr(torch, numbers))
+        try:
+            model: Any = load_classifier(folder, dtype=getattr(torch, numbers))
+        except SafetensorError as error:
+            raise ValueError(f"{folder}: expected whole weights: {error}; copy or train it again") from error
         made = cls(model.to(where), load_tokenizer(str(folder)), name=name, **saved.model_dump())
         return made.calibrated_by(folder)
 
@@ -475,7 +479,7 @@ def load_classifier(folder: Path, *, dtype: Any) -> PreTrainedModel:
     config = AutoConfig.from_pretrained(folder)
     sequence = any(name.endswith("ForSequenceClassification") for name in config.architectures or ())
     kind: Any = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)] if sequence else token_classifier(config)
-    model, loading = kind.from_pretrained(folder, dtype=dtype, output_loading_info=True)
+    model, loading = kind.from_pretrained(folder, dtype=dtype, use_safetensors=True, output_loading_info=True)
     if sequence and not hasattr(model, "score"):
         raise ValueError(
             f"{folder}: {kind.__name__} reads a text at one place; expected a decoder or a token classifier (an NLI "

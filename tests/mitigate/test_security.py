@@ -60,6 +60,8 @@ def faults(source):
             found.append(f"{name} runs code of a checkpoint")
         if name.endswith(".from_pretrained") and name.startswith(MODELS) and values.get("use_safetensors") is not True:
             found.append(f"{name} takes weights that are no safetensors")
+        if name.endswith("SentenceTransformer") and "'use_safetensors': True" not in ast.unparse(node):
+            found.append(f"{name} takes weights that are no safetensors")
     return found
 
 
@@ -91,6 +93,7 @@ def test_a_recipe_runs_no_code(text, tmp_path):
     ("np.load(x)", "np.load"),
     ("yaml.load(x, Loader=yaml.Loader)", "without a safe loader"),
     ("AutoModel.from_pretrained(x)", "no safetensors"),
+    ("SentenceTransformer(x)", "no safetensors"),
     ("AutoTokenizer.from_pretrained(x, trust_remote_code=True)", "runs code"),
     ("AutoTokenizer.from_pretrained(x, trust_remote_code=args.trust)", "runs code"),
     ("def f(*, trust_remote_code=True): pass", "by default"),

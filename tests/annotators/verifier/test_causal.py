@@ -244,6 +244,14 @@ def test_checkpoints_that_cannot_judge_are_refused(tmp_path: Path) -> None:
     tiny.save_pretrained(tmp_path / "bert")
     with pytest.raises(ValueError, match="reads a text at one place"):
         causal.load_classifier(tmp_path / "bert", dtype=torch.float32)
+    weights = tmp_path / "lm" / "model.safetensors"
+    weights.write_bytes(b"")
+    with pytest.raises(ValueError, match=r"lm: expected whole weights: .*; copy or train it again"):
+        causal.CausalAnnotator.from_pretrained(str(tmp_path / "lm"))
+    weights.unlink()
+    torch.save(tiny.state_dict(), tmp_path / "lm" / "pytorch_model.bin")
+    with pytest.raises(OSError, match=r"model\.safetensors"):
+        causal.CausalAnnotator.from_pretrained(str(tmp_path / "lm"))
 
 
 def test_loss_by_hand() -> None:
