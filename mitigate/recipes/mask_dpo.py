@@ -185,7 +185,7 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
         # Sentences are found by the characters of tokens: some tokenizers write e + accent as one sign.
         every = len(pairs)
         pairs = [pair for pair in pairs if all(kept_as_written(tokenizer, pair[side]) for side in SIDES)]
-        if len(pairs) < every:
+        if len(pairs) < every and args.process_index == 0:
             say(f"pairs: {every - len(pairs)} of {every} left out, whose text the tokenizer changes")
         if not pairs:
             raise UsageError("pairs: the tokenizer of the model changes the text of all; give trainer.loss=plain")
