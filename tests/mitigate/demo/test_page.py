@@ -254,6 +254,10 @@ def test_hostile_text_is_text(visit: Any) -> None:
         assert page.locator(f"#annotated {tag}").count() == 0
     assert page.evaluate("window.hacked") is None
     assert page.locator("#annotated .answer .hidden[data-name='U+202E']").count() == 1
+    judge(page, "x" * 50_001, wait=False)
+    page.wait_for_selector("#annotated .notice")  # which also takes the sentences away that are waited for next
+    told = page.inner_text("#annotated .notice")
+    assert "The answer has 50,001 characters; this page takes at most 50,000 characters." in told
     long = "The mill was built in 1804, and its red roofs can be seen from Ostrand. " * 230
     judge(page, long)
     assert page.text_content("#annotated .answer") == page.input_value("#answer textarea") == long
