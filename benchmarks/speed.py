@@ -38,7 +38,8 @@ from mitigate.io import read_rows
 
 def ratio_rows(what: str, n: object, seconds: Mapping[str, list[float]]) -> list[Row]:
     """How many times as long each way takes as the first: median round, with the lowest and the highest."""
-    rows, (first, *others) = [], seconds
+    first, *others = seconds
+    rows = []
     for name in others:
         ratios = sorted(b / a for a, b in zip(seconds[first], seconds[name], strict=True))
         rows.append(row(f"{what}: {name}, times as long", n, median(ratios), (ratios[0], ratios[-1])))

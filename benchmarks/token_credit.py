@@ -92,13 +92,14 @@ def measure(what: str, core: Any, cases: list[Case]) -> list[Row]:
     """For each way the share of tokens of sentences that it gives elsewhere, and its time as a multiple of ours."""
     ways = {name: lambda way=way: [way(core, *case) for case in cases] for name, way in WAYS.items()}
     found = {name: [*chain.from_iterable(way())] for name, way in ways.items()}
-    (_, ours), *others = ((name, median(seconds)) for name, seconds in in_turns(ways, ROUNDS).items())
+    taken = {name: median(seconds) for name, seconds in in_turns(ways, ROUNDS).items()}
+    ours = "one pass (ours)"
     rows = []
-    for name, seconds in others:
-        wrong = [got != want for got, want in zip(found[name], found["one pass (ours)"], strict=True) if want >= 0]
+    for name in [other for other in ways if other != ours]:
+        wrong = [got != want for got, want in zip(found[name], found[ours], strict=True) if want >= 0]
         share = 100 * sum(wrong) / len(wrong)
         rows.append(row(f"{what}, {name}: tokens of another sentence", len(wrong), share, unit="%"))
-        rows.append(row(f"{what}, {name}: times as long", len(cases), seconds / ours))
+        rows.append(row(f"{what}, {name}: times as long", len(cases), taken[name] / taken[ours]))
     return rows
 
 

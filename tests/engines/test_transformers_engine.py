@@ -343,7 +343,8 @@ def test_the_chat_template_gets_its_arguments(folder):
     for engine in (plain, quick):
         engine.tokenizer.chat_template += "{% if quick %}<think></think>{% else %}<think>{% endif %}"
     thinks, hastes = (one.chat(CHATS[:1], Sampling(max_tokens=4))[0].samples[0].text for one in (plain, quick))
-    assert thinks.startswith("<think>") > hastes.startswith("<think>")
+    assert thinks.startswith("<think>")
+    assert not hastes.startswith("<think>")
     assert {**plain.identity, "chat_template_kwargs": {"quick": True}} == quick.identity
 
 
