@@ -166,6 +166,28 @@ def rows(n: int, noise: float = 0.0) -> tuple[list[dict[str, float]], list[str],
     return scores, ["supported", "unsupported"] * (n // 2), [f"g{i}" for i in range(n)]
 
 
+def test_figures_of_a_group_come_from_the_others() -> None:
+    """Five groups are five folds; the last one's scores are lower, which only a fit without it does not know."""
+    scores, gold, _ = rows(200, noise=0.2)
+    groups = [f"g{i // 40}" for i in range(200)]
+    share = [row["supported"] * (0.02 if group == "g4" else 1) for row, group in zip(scores, groups, strict=True)]
+    scores = [dict(zip(LABELS, (p, 1 - p, 0.0, 0.0), strict=True)) for p in share]
+    labels = ["supported"] * 200
+    table = op.fit_calibration(scores, labels, gold, groups, annotator="f").report["table"]
+    flagged = np.zeros(200, dtype=bool)
+    for group in set(groups):
+        others = [i for i in range(200) if groups[i] != group]
+        some = [[values[i] for i in others] for values in (scores, labels, gold, groups)]
+        found = op.fit_calibration(*some, annotator="f")
+        verdicts = found.point.verdicts(found.support(op.supported_score(scores)))
+        own = np.array(groups) == group
+        flagged[own] = (verdicts == op.CONTRADICTORY)[own]
+    true = np.array(gold) == "supported"
+    assert table["true_flagged"]["value"] == pytest.approx(flagged[true].mean())
+    assert table["false_flagged"]["value"] == pytest.approx(flagged[~true].mean())
+    assert flagged[true].mean() > 0.15  # fitted on all rows it would be 0.1
+
+
 def test_fit_holds_its_limits() -> None:
     scores, gold, groups = rows(400, noise=0.2)
     labels = ["supported" if s["supported"] > 0.5 else "contradictory" for s in scores]
