@@ -191,7 +191,9 @@ def folder_of(name: str, expected: str, holds: Callable[[Path], bool]) -> Path:
         if not HUB_ID.fullmatch(name):
             raise OSError(f"annotator {name!r}: expected {expected} (OWNER/NAME); there is no such folder")
         try:
-            folder = Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.model", "*.txt"]))
+            folder = Path(snapshot_download(name, allow_patterns=["*.json"]))
+            if holds(folder):  # gigabytes of another model are not fetched
+                snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.model", "*.txt"])
         except Exception as error:
             why = f"no such folder, and the hub says: {' '.join(str(error).split())[:200]}"
             raise OSError(f"annotator {name!r}: expected {expected}; {why}") from error

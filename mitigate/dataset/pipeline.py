@@ -38,7 +38,7 @@ from mitigate.io import (
     say,
     shown,
     write_bytes,
-)  # fmt: skip
+)
 from mitigate.models import check_generative, open_annotator, open_engine
 from mitigate.recipes.folder import RunFolder
 

@@ -224,6 +224,23 @@ def test_sequence_classifier_is_read_at_every_sentence(tmp_path: Path) -> None:
     np.testing.assert_allclose(found[-1], own[[2, 3, 1, 0]].numpy(), atol=1e-5)
 
 
+def test_weights_of_other_models_are_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    annotator().save_pretrained(tmp_path / "a" / "judge")
+    save_decoder(tmp_path / "a" / "lm")
+    asked: list[tuple[str, list[str]]] = []
+
+    def fetch(name: str, *, allow_patterns: list[str]) -> str:
+        asked.append((name, allow_patterns))
+        return str(tmp_path / name)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
+    assert causal.CausalAnnotator.from_pretrained("a/judge").name == "a/judge"
+    with pytest.raises(OSError, match=r"'a/lm': expected .*, found none there"):
+        causal.CausalAnnotator.from_pretrained("a/lm")
+    weights = [name for name, patterns in asked if "*.safetensors" in patterns]
+    assert (weights, len(asked)) == (["a/judge"], 3)
+
+
 def test_checkpoints_that_cannot_judge_are_refused(tmp_path: Path) -> None:
     save_decoder(tmp_path / "lm")
     with pytest.raises(OSError, match=r"of a token or sequence classifier .*, found none there"):
