@@ -190,7 +190,9 @@ def read_uploaded(path: Path, limits: Limits, check: Check) -> tuple[list[dict[s
     instead = "Use `mitigate annotate --input FILE --output FILE`, which takes any"
     if (size := path.stat().st_size) > limits.file_bytes:
         raise Refusal(f"The file has {size:,} bytes; this page takes {limits.file_bytes:,}. {instead} size.")
-    records, bad, lines = list[dict[str, Any]](), list[Line](), path
+    records: list[dict[str, Any]] = []
+    bad: list[Line] = []
+    lines = path
     try:
         if path.suffix.lower() == ".csv":
             lines = work_folder() / "rows.jsonl"

@@ -103,7 +103,8 @@ def keep_rejected(folder: RunFolder, rows: Sequence[Record], name: str = REJECTE
 
 def _read(options: Base, name: str, bad: list[Record]) -> list[Record]:
     """The good rows of a JSON Lines or CSV file, or of a hub data set, which is downloaded; bad ones join ``bad``."""
-    rows, path = list[Record](), Path(name)
+    rows: list[Record] = []
+    path = Path(name)
     local = path.is_file()
     if local and path.suffix.lower() != ".csv":
         for line in read_lines(path, lambda record: check_question(named(record, options.columns))):
