@@ -19,7 +19,7 @@ Chat = Sequence[Mapping[str, str]]
 TAGS = (("<think>", "</think>"), ("<thinking>", "</thinking>"), ("analysis", "assistantfinal"))
 """Tags of thinking; the last are what is left of channels without their special tokens."""
 THINKING = re.compile(
-    r"(?-i:\s*analysis(?:(?=\S).*?assistantfinal|(?=[A-Z]).*\Z))"
+    r"(?-i:\s*analysis(?:(?=\S).*?assistantfinal|(?=(?:We|The user|User|I|Need|Let|Okay|So)\b).*\Z))"
     r"|(?:(?:(?!<think(?:ing)?>).)*?</think(?:ing)?>)?(?:\s*<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z))*", re.S | re.I,
 )  # fmt: skip
 """What a model thinks before it speaks, at the start of a text: what stands before the last channel, or blocks, the

@@ -112,7 +112,8 @@ def evaluate(
 
     ``overall``, ``sources``, ``languages`` and ``splits`` hold what :func:`annotators.evaluation.metrics.summarise`
     returns, and with ``texts`` the figures of annotations as texts, with BERTScore ``similarity`` of each row;
-    ``labels`` is by gold label; ``statuses`` counts the checked rows and why the others are not.
+    ``mean_over_sources`` is {figure: {"value", "interval", "n_sources"}}; ``labels`` is by gold label; ``statuses``
+    counts the checked rows and why the others are not.
     """
 
     def part(numbers: Sequence[int]) -> dict[str, Any]:

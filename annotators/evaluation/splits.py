@@ -27,7 +27,9 @@ def _hash(text: str) -> str:
 
 def group_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The group (64 hex digits) of each row: rows joined by an equal reference, answer or sentence, transitively.
-    A row without any of these is a group of its own, by its id.
+
+    Texts are compared with white space folded and without case; missing ones join nothing. A row without any is a group
+    of its own, by its id.
     """
     return joined(
         [

@@ -14,10 +14,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -121,32 +121,33 @@ class GenerativeAnnotator(Annotator):
         return anah_units(record["answer"], "zh" if language == "zh" else "en")
 
     def foreseen(self, records: Iterable[Mapping[str, Any]], *, given: bool = False) -> tuple[int, int, int]:
-        """The fewest requests that these records need, about how many tokens (of four bytes) their prompts have, and
-        how many at most their replies; ``given``: they are rows of ``predict``. Only first turns and attempts count.
+        """The fewest requests that these records need, about how many tokens their prompts have, and how many at most
+        their replies; ``given``: they are rows of ``predict``.
+
+        A token is taken to have four bytes of UTF-8; what follows a first turn or an unreadable reply comes on top.
         """
-
-        def size(text: str) -> int:
-            return len(text.encode("utf-8", "replace"))
-
-        requests = prompts = judged = 0
-        for _, some in groupby(records, key=lambda record: record.get("answer")):
-            sentences = [
-                Sentence(text[a:b], a, text, record, stated(record) if given else record.get("language"))
-                for record in some
-                for text in [record["sentence" if given else "answer"]]
-                for a, b in ([(0, len(text))] if given else self.spans(record))
-            ]
-            items = {n: item for n, s in enumerate(sentences) if self._without_asking(s, item := self._item(s)) is None}
-            groups = self._groups(sentences, items)
-            for item in (items[group[0]] for group in groups):
-                most = 4 * (self.options.window_tokens or budget_of(item.reference))
-                shown = size(item.reference)
-                prompts += size(self.options.chooser.by_language[item.language][0].turns[0])
-                prompts += shown if self.options.window == "whole" else min(shown, most)
-            prompts += sum(size(item.sentence) for item in items.values())
-            requests += len(groups)
-            judged += len(items)
-        return requests, prompts // 4, judged * self.options.max_tokens  # a call about several has room for each
+        requests = size = judged = 0
+        groups: Counter[Hashable] = Counter()
+        for record in records:
+            text = record["sentence" if given else "answer"]
+            language = stated(record) if given else record.get("language")
+            for a, b in [(0, len(text))] if given else self.spans(record):
+                sentence = Sentence(text[a:b], a, text, record, language)
+                item = self._item(sentence)
+                if self._without_asking(sentence, item) is not None:
+                    continue
+                first = self.options.chooser.by_language[item.language][0].turns[0]
+                shown, said, asked = (len(t.encode("utf-8", "replace")) for t in (item.reference, sentence.text, first))
+                if self.options.window != "whole":
+                    shown = min(shown, 4 * (self.options.window_tokens or budget_of(item.reference)))
+                key = self._group(sentence, item) if self.options.together else None
+                if key is None or groups[key] % self.options.schema == 0:  # it begins a call
+                    requests += 1
+                    size += shown + asked
+                groups[key] += 1
+                judged += 1
+                size += said
+        return requests, size // 4, judged * self.options.max_tokens  # a call about several has room for each
 
     def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
         """One judgement per sentence, in order; EngineError where the engine can't answer anything."""
@@ -177,10 +178,13 @@ class GenerativeAnnotator(Annotator):
             return [[place] for place in items]
         answers: dict[object, list[int]] = {}
         for place, item in items.items():
-            key = (item.reference, item.question, item.language, item.blind, sentences[place].record.get("answer"))
-            answers.setdefault(key, []).append(place)
+            answers.setdefault(self._group(sentences[place], item), []).append(place)
         size = self.options.schema
         return [places[n : n + size] for places in answers.values() for n in range(0, len(places), size)]
+
+    def _group(self, sentence: Sentence, item: Item) -> Hashable:
+        """What sentences that may share a call have in common."""
+        return (item.reference, item.question, item.language, item.blind, sentence.record.get("answer"))
 
     def _ask(
         self, groups: list[list[int]], items: dict[int, Item], shown: dict[int, Shown], known: dict[Request, ChatResult]

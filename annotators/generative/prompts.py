@@ -132,9 +132,10 @@ def _check_fields(turns: Sequence[str], protocol: str, where: str) -> None:
     needed = () if "inputs" in early and (not both or "inputs" in used[0] & used[1]) else FIELDS[1:4]
     missing = [name for name in needed if name not in early]
     if missing or not {"inputs", "sentence"} & used[0]:
-        fields = ", ".join(f"{{{name}}}" for name in missing or ["sentence"])
+        missing = missing or ["sentence"]
+        fields = f"field{'s' * (len(missing) > 1)} " + ", ".join(f"{{{name}}}" for name in missing)
         place, all_of = ("turns facts and points", "in both") if both else ("prompt", "")
-        raise ValueError(f"{where}: the field {fields} must be in the {place}; or use {{inputs}} {all_of}".rstrip())
+        raise ValueError(f"{where}: the {fields} must be in the {place}; or use {{inputs}} {all_of}".rstrip())
 
 
 _PUBLISHED = {"annotation": "sentence", "answer": "sentence", "document": "reference", **{f: f for f in FIELDS}}
@@ -183,11 +184,11 @@ def _of_python(tree: ast.Module) -> Iterator[tuple[str, str]]:
         for value in (node.value for node in ast.walk(function) if isinstance(node, ast.Assign)):
             if turn and isinstance(value, ast.JoinedStr | ast.Constant):
                 parts = value.values if isinstance(value, ast.JoinedStr) else [value]
-                names = (
+                texts = (
                     p.value if isinstance(p, ast.Constant) else f"{{{ast.unparse(getattr(p, 'value', p))}}}"
                     for p in parts
                 )
-                yield turn, "".join(map(str, names))
+                yield turn, "".join(map(str, texts))
 
 
 @lru_cache(maxsize=1)

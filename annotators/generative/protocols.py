@@ -55,7 +55,8 @@ class Options:
         temperature: That of first attempts, in [0, 2]; further ones have at least 0.7.
         logprobs: Whether to ask for log-probabilities, from which ``scores`` come.
         schema: Above 0 the engine is told what replies may be: with "three-turn", the first and last are choices; with
-            "tagged", up to so many sentences of an answer are judged in one call, whose reply is JSON without scores.
+            "tagged", up to so many sentences of an answer are judged in one call, whose reply is JSON without scores;
+            what it leaves open is asked about in tags.
         units: Whether answers are cut as ANAH's were, in place of our sentences.
         without_evidence: What a sentence is whose replies say "supported" and give nothing that stands in the
             reference: "failed", or "unverifiable" without scores; its ``problems`` have "no_evidence".
@@ -405,6 +406,7 @@ def converse(engine: Engine, conversations: Sequence[Turn[T]], known: dict[Reque
 # --- label scores out of log-probabilities ------------------------------------------------------------------
 # The label given gets the probability of its deciding words; others get that of the likeliest alternatives to their
 # tokens, as far as a beginning belongs to one label only (无 begins 无 and 无法验证: the next token tells).
+# What remains is shared equally by the other labels. These are no calibrated probabilities.
 
 CONTEXT = 12  # characters before the deciding words by which they are found among the tokens
 TOP = 8  # alternatives to ask an engine for

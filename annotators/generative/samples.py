@@ -35,10 +35,10 @@ def annotation_samples(
     """One sample for each turn about a labelled sentence: what the annotator would ask, the gold reply, ``label`` and
     ``number`` of the row.
 
-    Where the window lacks a gold fragment, six times as much is shown. Rows whose label is not one of the four are left
-    out, and those whose verdict the annotator would not take without a fragment: supported ones, in three turns also
-    contradictory ones. Of several ``prompts`` one is drawn for each sentence, in either order; one alone has the
-    document first. ValueError where there is no such wording.
+    Where the window lacks a gold fragment, six times as much is shown, as in the annotator's second pass. Rows whose
+    label is not one of the four are left out, and those whose verdict the annotator would not take without a fragment:
+    supported ones, in three turns also contradictory ones. Of several ``prompts`` one is drawn for each sentence, in
+    either order; one alone has the document first. ValueError where there is no such wording.
     """
     of_protocol = [t for t in built_in() if t.protocol == protocol]
     templates, known = [t for t in of_protocol if t.name in prompts], {t.name for t in of_protocol}

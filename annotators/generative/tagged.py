@@ -231,8 +231,8 @@ class Tagged:
 
 
 def parse_tagged(reply: str, sources: Sequence[str] = ()) -> Tagged:
-    """Read a reply of the single-turn protocol to a model that was shown ``sources``; ParseFailure says why it can't be
-    read.
+    """Read a reply of the single-turn protocol; ParseFailure says why it can't be read. ``sources`` are what the model
+    was shown: a tag copied out of one of them is no tag.
     """
     start = opening(reply)
     parts = parts_of(reply, start, _single_kind)
@@ -281,7 +281,7 @@ _KINDS = {
     **dict.fromkeys(NO_FACT, "nofact"),
 }  # fmt: skip
 _SLIPS = (("hallucination", "type", 2), ("reference", "reference", 1), ("correction", "correction", 1))
-"""Names that tags may have, what they are, and how many letters of public data may be wrong in them."""
+"""What tags are by their names, and names of which public data have so many letters wrong."""
 
 
 def _single_kind(name: str) -> str | None:

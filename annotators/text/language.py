@@ -56,6 +56,7 @@ def _language_of(text: str) -> str:
     if kana and kana * 10 > han:
         return "ja" if (kana + han) * 2 > latin else _latin_language(text)
     chinese = _CHINESE.search(letters) and _ENGLISH.isdisjoint(word.lower() for word in words)
+    chinese = chinese and _latin_language(_HAN.sub(" ", told)) == "en"  # names and code, no prose in another language
     if chinese or han * 3 > latin:  # a Chinese character says about as much as three or four letters
         return "zh" if han * 2 > len(letters) - latin else "other"
     if latin * 2 < len(letters):

@@ -33,9 +33,10 @@ _PIECE = re.compile(
     re.DOTALL,
 )
 _INLINE = re.compile(rf"</?(?:{_INLINE_TAGS})\b", re.IGNORECASE)
-# A tag that prose speaks of stands in quotes, or between words, without its closing partner anywhere in the text.
+# A tag that prose speaks of stands in quotes, or in a line before "tag" or punctuation, and is closed nowhere.
 _NAMED = re.compile(
-    rf"(?<=[`\"'“‘])</?(?i:{_TAGS})>(?=[`\"'”’])|(?<=[\w,:] )<(?!(?i:br|hr|img|wbr)>)((?i:{_TAGS}))>(?=[,.;:!?]|[ ]\w)"
+    rf"(?<=[`\"'“‘])</?(?i:{_TAGS})>(?=[`\"'”’])"
+    rf"|(?<=[\w,:] )<(?!(?i:br|hr|img|wbr)>)((?i:{_TAGS}))>(?=[,.;:!?]|[ ](?:tags?|elements?|and|or)\b)"
 )
 _MIXED = re.compile(r"[^\W\d_]+")
 _LOOKS_LATIN = str.maketrans(

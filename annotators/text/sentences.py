@@ -206,7 +206,7 @@ def _whole_tail(s: Stop) -> int:
 
 def _abbreviation(word: str, uncased: bool, inside: bool) -> str:
     """The kind of abbreviation that ``word`` (without its last stop) is; "" for an ordinary word."""
-    low, single = word.lower(), len(word) == 1 and word.isalpha()
+    low, single = word.lower(), len(word) == 1
     capital = uncased or word[:1].isupper()
     vowelless = inside and 1 < len(word) <= 4 and word.isalpha() and word.istitle() and not _VOWEL.search(word)
     kinds = (  # the first that holds
@@ -217,7 +217,7 @@ def _abbreviation(word: str, uncased: bool, inside: bool) -> str:
         ("era", low in ERAS),
         ("late", (low in LATE and word != "Al") or (capital and low in PLACES)),
         ("unit", low in UNITS or low == "st"),
-        ("initial", single),
+        ("initial", single and word.isalpha()),
         ("late", _DOTTED.fullmatch(word) or vowelless),  # "Hdqr"; but "Hmm." alone is a sentence
     )
     return next((kind for kind, holds in kinds if holds), "")

@@ -276,6 +276,10 @@ def test_second_pass_reads_six_times_as_much() -> None:
     assert len(second_pass([(index, query)], factor=3)[0]) == 3
     middling = second_pass([(index_one(LONG, budget=100), "orchids")])[0]  # 520 tokens: all of it
     assert [place for window in middling for place in window.places] == list(range(40))
+    lines = [f"Line {n} has " + "words " * (n % 5) + "in it." for n in range(80)]  # 6 to 10 tokens: there are gaps
+    windows = second_pass([(index_one("\n".join(lines), budget=17), "Line 33 has words")])[0]
+    assert len(windows) == 6
+    assert any(lines[33] in texts_of(window) for window in windows)
 
 
 def test_chinese_needs_an_embedder_that_reads_it() -> None:

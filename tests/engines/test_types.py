@@ -62,7 +62,7 @@ def test_seeds_by_hand_and_results_as_dictionaries():
 def test_thinking_is_not_said():
     thinks = ("<think>No.</think>\n\nYes.", "No.\n</think> Yes.", "<THINK>No</THINK><think>no</think>Yes.", "<think>No")
     thinks += ("<thinking>No.</thinking>Yes.", "No.</thinking>\nYes.", "\nanalysisNo.assistantfinalYes.")
-    thinks += ("<thinking>No.</think>Yes.", "analysisNo, never", "analysis-driven: yes.")
+    thinks += ("<thinking>No.</think>Yes.", "analysisWe need no", "analysisPro is old.")
     hides = "Yes. <think>No.</think> So."  # nothing hides in an answer: rewards judge it as well
     result = ChatResult(tuple(map(Sample, (*thinks, " Yes. ", hides))))
     assert result.texts == ("Yes.", "Yes.", "Yes.", "", "Yes.", "Yes.", "Yes.", "Yes.", "", thinks[-1], " Yes. ", hides)

@@ -142,6 +142,13 @@ def test_nothing_is_none_never_zero() -> None:
     assert two_way["balanced_accuracy"] == 0.5
 
 
+def test_unsure_rows_are_ranked_and_unchecked() -> None:
+    scores = [_scores(0.9, 0.1, 0.0, 0.0), _scores(0.1, 0.9, 0.0, 0.0)]
+    figures = m.summarise(["supported", "contradictory"], [None, "contradictory"], scores)
+    assert (figures["n_auc"], figures["auc"]) == (2, 1.0)
+    assert (figures["coverage"], figures["balanced_accuracy"]) == (0.5, 0.5)
+
+
 def test_summary_refuses_what_it_cannot_judge() -> None:
     with pytest.raises(ValueError, match="unknown gold labels \\['entailed'\\]; expected supported"):
         m.summarise(["entailed"], ["supported"])

@@ -174,7 +174,7 @@ DECIDES = re.compile(
 
 
 def aloud(reply: str) -> str:
-    """What tags.stands behind the thoughts: up to an end that nothing opened, and blocks at the start."""
+    """What stands behind the thoughts: up to an end that nothing opened, and blocks at the start."""
     before, *rest = re.split("</think>", reply, maxsplit=1, flags=re.IGNORECASE)
     if rest and "<think>" not in before.lower():
         reply = rest[0]
@@ -233,7 +233,7 @@ def test_hostile_lengths_take_no_time() -> None:
 
 @pytest.mark.skipif(not PAPER.is_file(), reason="skipped: data not here")
 def test_annotations_printed_in_the_paper() -> None:
-    """The examples of Tables 1 and A1 to A3, with the misspelt tags as printed; "..." in them tags.stands for a cut."""
+    """The examples of Tables 1 and A1 to A3, with the misspelt tags as printed; "..." in them stands for a cut."""
     text = PAPER.read_text(encoding="utf-8")
     rows = re.findall(r"^Sent \d Annotation\t(.+)$", text, re.MULTILINE)
     rows += re.findall(r"^(?:GPT-4|Human) Annotation\t(.+)$", text, re.MULTILINE)

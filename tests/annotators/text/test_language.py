@@ -32,6 +32,8 @@ from annotators.text.language import language_of, language_of_row, stated
     ("OK (悉尼海港大桥于1932年3月19日通车，有八条车道) (桥由两家公司建造，长一千米)", "zh"),
     ("", "none"),
     ("OpenAI 发布了 GPT-4。", "zh"),
+    ("Le film 我不是药神 est sorti en 2018 et a connu un grand succès en Chine.", "fr"),
+    ("Der Roman 三体的 wurde 2008 veröffentlicht und in viele Sprachen übersetzt.", "de"),
     ("用 pip install transformers 就可以了。", "zh"),
     ("Beijing Shanghai (北京的上海)", "en"),
     ("Many people use 了 and 的 in every sentence.", "en"),
