@@ -48,16 +48,20 @@ def test_drawn_auc_equals_sklearn(rows: list[tuple[bool, int, int]]) -> None:
 
 def test_drawn_shares_and_f1_equal_sklearn() -> None:
     rng = np.random.default_rng(2)
-    gold, predicted = ([str(x) for x in rng.choice(LABELS, 300)] for _ in range(2))
+    gold, named = ([str(x) for x in rng.choice(LABELS, 300)] for _ in range(2))
+    predicted = [None if unchecked else name for name, unchecked in zip(named, rng.random(300) < 0.2, strict=True)]
     weights = rng.integers(0, 4, 300).astype(float)
-    scores = [None] * 300
-    figures = m.statistics(gold, predicted, scores, [False] * 300)
+    figures = m.statistics(gold, predicted, [None] * 300, [False] * 300)
+    predicted = [name or "unchecked" for name in predicted]  # a class that is nobody's
     assert figures["accuracy"](weights) == pytest.approx(sk.accuracy_score(gold, predicted, sample_weight=weights))
-    expected = sk.f1_score(gold, predicted, average="macro", sample_weight=weights)
+    expected = sk.f1_score(gold, predicted, labels=LABELS, average="macro", sample_weight=weights)
     assert figures["macro_f1"](weights) == pytest.approx(expected)
     factual = [i for i in range(300) if gold[i] != "no_fact"]
     truth = [gold[i] == "supported" for i in factual]
-    called = [predicted[i] in ("supported", "no_fact") for i in factual]
+    called = [
+        predicted[i] in ("supported", "no_fact") if predicted[i] in LABELS else not t
+        for i, t in zip(factual, truth, strict=True)
+    ]
     expected = sk.balanced_accuracy_score(truth, called, sample_weight=weights[factual])
     assert figures["balanced_accuracy"](weights) == pytest.approx(expected)
 
