@@ -169,45 +169,30 @@ def buried(gold: str, claim: str, pool: Sequence[str], random: Random) -> tuple[
 TEXTS = Path(__file__).with_name("texts.jsonl")
 
 
-def text_examples(number: int, tokenize: Tokenize, budget: int, seed: int) -> list[Example]:
-    """Sentences that texts of ordinary kinds support, contradict or leave open, beside what judging reads first of the
-    text: alone or, as often, among two others.
+def text_examples(number: int) -> list[Example]:
+    """Sentences that texts of ordinary kinds support, contradict or leave open, beside the whole text: a case.
 
     Labelled pairs have one sentence of evidence. In a text that people write every sentence is about the same thing,
-    and what is false of one part is often true of another. The first ``number`` texts are taken, but for those
-    of ``watched_text``. The sentences beside one window are a case.
+    and what is false of one part is often true of another. Of the first ``number`` texts those of ``watched_text`` are
+    left out.
     """
-    random = Random(f"texts {seed}")
-    texts = [text for text in json_lines(TEXTS)[:number] if not watched_text(text)]
-    items: list[tuple[str, str]] = []
     made: list[Example] = []
-    for text in random.sample(texts, len(texts)):
-        others = [other["passage"] for other in random.sample(texts, min(3, len(texts))) if other is not text][:2]
-        others.insert(random.randint(0, 2), text["passage"])
-        reference = random.choice((text["passage"], " ".join(others)))
-        for said, target, spans, sought in told(text):
-            items.append((reference, sought))
-            made.append(Example(clean_text(text["question"]), said, (), target, spans, "texts", 1.0, text["topic"]))
-    found = windows(items, tokenize, budget)
-    cases: dict[tuple[str, tuple[str, ...]], int] = {}
-    return [
-        replace(e, passages=p, case=f"text {cases.setdefault((e.case, p), len(cases))}")
-        for e, p in zip(made, found, strict=True)
-    ]
+    for text in (text for text in json_lines(TEXTS)[:number] if not watched_text(text)):
+        told: list[tuple[str, int, tuple[Span, ...] | None]] = []
+        for true, false in (map(clean_text, pair) for pair in text["pairs"]):
+            told += [(true, SUPPORTED, ()), (false, CONTRADICTORY, changed(true, false) or None)]
+        told += [(clean_text(said), UNVERIFIABLE, None) for said in text["open"]]
+        question, passages = clean_text(text["question"]), (clean_text(text["passage"]),)
+        made += [
+            Example(question, said, passages, target, spans, "texts", 1.0, f"text {text['topic']}")
+            for said, target, spans in told
+        ]
+    return made
 
 
 def watched_text(text: Row) -> bool:
     """Whether a written text is of the tenth that is not learned, so that one can see what was."""
     return sha256(text["topic"].encode()).digest()[0] % 10 == 0
-
-
-def told(text: Row) -> list[tuple[str, int, tuple[Span, ...] | None, str]]:
-    """Sentences about a written text, with target, unsupported spans, and the sentence whose evidence judges it: a
-    false one is judged beside what its true counterpart needs."""
-    out: list[tuple[str, int, tuple[Span, ...] | None, str]] = []
-    for true, false in (map(clean_text, pair) for pair in text["pairs"]):
-        out += [(true, SUPPORTED, (), true), (false, CONTRADICTORY, changed(true, false) or None, true)]
-    return out + [(said, UNVERIFIABLE, None, said) for said in map(clean_text, text["open"])]
 
 
 # --- stage 2: human labels -----------------------------------------------------------------------------------------

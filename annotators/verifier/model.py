@@ -229,11 +229,9 @@ class Verifier:
                     f"layers: expected 1 to {config.num_hidden_layers}, which {base} has, got {layers}; null takes all"
                 )
             config.num_hidden_layers = layers
-        # The model's own attention code is faster than torch's in training on a CPU, and slower in judging.
-        attention = "eager" if weights is None and self.device == "cpu" else "sdpa"
         with quiet_loading():
             model = AutoModel.from_pretrained(
-                folder, config=config, use_safetensors=True, attn_implementation=attention,
+                folder, config=config, use_safetensors=True,
                 dtype=torch.float32 if lora is None else getattr(torch, self.dtype),
             )  # fmt: skip
         targets: list[str] = []

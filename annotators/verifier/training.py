@@ -10,8 +10,6 @@
 number; pairs that share a text with folds 0 and 1 are left out. Three losses: of the verdict, of the order within a
 case (the same claim, with and without support), and of the tokens where it is known which of them lack support. What a
 teacher, another verifier, says takes the place of the first two (Hinton et al. 2015, section 2, at a temperature of 1).
-After the last stage weights are the mean of those before and after it, which judge better than either (Wortsman et al.
-2022, section 3).
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ log = logging.getLogger(__name__)
 TOKEN_WEIGHT, POSITIVE_TOKEN = 0.5, 3.0
 """Weight of the token head's loss, and in it of unsupported tokens, which are few."""
 RANK_WEIGHT, MARGIN = 0.5, 1.0
-LARGEST, POOL = 8, 2000  # examples of a case that stay together; groups that are sorted by length at once
+LARGEST, POOL = 24, 2000  # examples of a case that stay together; groups that are sorted by length at once
 PART = 512  # sentences that a teacher judges between two files
 MAX_PASSAGES = 150  # passages of a document that edited sentences are made from
 EDIT_TOKENS = 128  # evidence beside an edited sentence
@@ -122,15 +120,11 @@ def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
         mixed = mixture(labels, edits, learned, settings)
         stage(mixed, work / "labels", epochs=1.0, rate=settings.label_rate, seed=settings.seed)
     if settings.further:
-        before = {name: p.detach().clone() for name, p in verifier.network.named_parameters() if p.requires_grad}
         dense = dense_examples(read, settings.further_dense, settings.seed) if settings.further_dense else []
-        about = data.text_examples(settings.further_texts, verifier.tokenize, settings.evidence_tokens, settings.seed)
+        about = data.text_examples(settings.further_texts)
         more = further_examples(teacher, verifier, settings, train, learned, [*dense, *about], work / "further")
         rate, epochs = settings.further_rate, settings.further_epochs
         stage(more, work / "further", epochs=epochs, rate=rate, seed=settings.seed + 1)
-        for name, parameter in verifier.network.named_parameters():
-            if parameter.requires_grad:
-                parameter.data.lerp_(before[name], 0.5)
     stored_one = Verifier(verifier.base, verifier.packed(), layers=verifier.layers, lora=verifier.lora)  # for judging
     annotator = DiscriminativeAnnotator(
         stored_one, languages=settings.languages, evidence_tokens=settings.evidence_tokens,

@@ -141,7 +141,7 @@ def test_corrections_are_supported_examples_of_the_case(tmp_path: Path) -> None:
 
 
 def test_sentences_about_texts_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    passage = "The pool opens at 7. The sauna opens at 9. Dogs may not come in."
+    passage = "The pool opens at 7.  The sauna opens at 9. Dogs may not come in."
     told = [["It opens at 7.", "It opens at 9."], ["No dogs.", "Dogs may come."]]
     rows = [
         {"topic": f"t{n}", "question": f"{n}?", "passage": passage, "pairs": told, "open": ["Entry is 5 €."]}
@@ -149,28 +149,19 @@ def test_sentences_about_texts_by_hand(tmp_path: Path, monkeypatch: pytest.Monke
     ]
     write_rows(tmp_path / "texts.jsonl", rows)
     monkeypatch.setattr(data, "TEXTS", tmp_path / "texts.jsonl")
-    made = data.text_examples(99, words, 6, 0)
+    made = data.text_examples(99)
     watched = {row["topic"] for row in rows if data.watched_text(row)}
     assert 0 < len(watched) < 10
     assert len(made) == 5 * (40 - len(watched))
-    alone = made[:5]
-    assert [(e.sentence, e.target, e.spans) for e in alone] == [
+    assert [(e.sentence, e.target, e.spans) for e in made[:5]] == [
         ("It opens at 7.", 0, ()), ("It opens at 9.", 1, ((12, 13),)), ("No dogs.", 0, ()),
         ("Dogs may come.", 1, ((0, 4), (5, 13))), ("Entry is 5 €.", 2, None),
     ]  # fmt: skip
-    # A false sentence has the evidence of the true one; sentences beside the same are a case.
-    assert [e.passages for e in alone[:4]] == [("The pool opens at 7.",)] * 2 + [("Dogs may not come in.",)] * 2
-    first = [e.case for e in alone]
-    assert first[0] == first[1] != first[2] == first[3]
-    assert not {*first} & {e.case for e in made[5:]}
-    assert made == data.text_examples(99, words, 6, 0) != data.text_examples(99, words, 6, 1)
-    assert len(data.text_examples(2, words, 6, 0)) == 10
-    assert {e.question for e in data.text_examples(2, words, 6, 0)} == {"0?", "1?"}  # the first ones
+    assert {e.passages for e in made} == {("The pool opens at 7. The sauna opens at 9. Dogs may not come in.",)}
+    assert [e.case for e in made[:10:4]] == ["text t0", "text t0", "text t1"]  # sentences about one text are a case
+    assert {e.question for e in data.text_examples(2)} == {"0?", "1?"}  # the first ones
     assert [row["topic"] in watched for row in rows[:28]] == [False] * 27 + [True]
-    assert len(data.text_examples(28, words, 6, 0)) == 135  # which the watched one counts among
-    read = [sum(len(p.split()) for p in e.passages) for e in data.text_examples(99, words, 99, 0)[::5]]
-    assert set(read) == {15, 45}  # alone, among two others
-    assert 0.3 < read.count(15) / len(read) < 0.7
+    assert len(data.text_examples(28)) == 135  # which the watched one counts among
 
 
 def test_shipped_texts_are_whole() -> None:
@@ -178,7 +169,7 @@ def test_shipped_texts_are_whole() -> None:
     assert len({text["topic"] for text in texts}) == len({text["passage"] for text in texts}) == len(texts) > 300
     for text in texts:
         assert set(text) == {"topic", "question", "passage", "pairs", "open"}
-        assert 60 <= len(text["passage"].split()) <= 230
+        assert 60 <= len(text["passage"].split()) <= 260
         said = [sentence for pair in text["pairs"] for sentence in pair] + text["open"]
         assert len(set(said)) == len(said) == 2 * len(text["pairs"]) + len(text["open"]) > 20
     files = (Path(__file__).parents[3] / "benchmarks").glob("*.jsonl")
