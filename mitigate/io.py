@@ -269,8 +269,8 @@ def csv_rows(path: Path, needed: Sequence[str]) -> Iterator[dict[str, Any]]:
                 yield {name: value for name, value in row.items() if value}
     except csv.Error as error:
         raise ValueError(
-            f"{path.name}, after line {done}: not a CSV file: {error}; a cell with a quotation mark, or what parts cells, "
-            'in it stands in quotation marks, and its own are doubled: "He said ""yes""."'
+            f"{path.name}, after line {done}: not a CSV file: {error}; a cell with a quotation mark, or what parts "
+            'cells, in it stands in quotation marks, and its own are doubled: "He said ""yes""."'
         ) from error
 
 

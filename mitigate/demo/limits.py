@@ -153,7 +153,7 @@ _INLINE = frozenset("a abbr b bdi bdo cite code em i kbd mark q s small span str
 
 
 def _read_html(path: Path, most: int) -> str:
-    """The text of a page that a reader sees, a line for each block; Python's own parser takes hours over hostile ones."""
+    """The text of a page that a reader sees, a line a block; Python's own parser takes hours over hostile ones."""
     from lxml import etree
 
     page = _read_text(path, most).encode(errors="replace").replace(b"\0", b"")

@@ -74,7 +74,7 @@ class Control(TrainerCallback):
         if logs is not None and self.trainer.beta:
             logs["beta"] = self.trainer.beta
 
-    def _step(self, row: Mapping[str, float | None]) -> bool:
+    def _step(self, row: Mapping[str, Any]) -> bool:
         """Whether these figures complete a gap. TRL logs None where no answer of a step had a reward."""
         row = {name: value for name, value in row.items() if value is not None}
         if self.kl_target is not None and "kl" in row:

@@ -106,9 +106,7 @@ def test_csv_is_read(tmp_path):
     for text, line in (('question,context\nWhy?,C\nWho?,"A\nWhat?,B\n', 2), ('question,context\nWho?,"A" b\n', 1),
                        ('question,context\nWho?,"A", b\n', 1)):  # fmt: skip
         (tmp_path / "own.csv").write_text(text)
-        with pytest.raises(
-            UsageError, match=f"own.csv, after line {line}: not a CSV file: .*; a cell with a"
-        ):
+        with pytest.raises(UsageError, match=f"own.csv, after line {line}: not a CSV file: .*; a cell with a"):
             read_questions(options, RunFolder(tmp_path))
     for text, got in (("question;text;more\nWho?;A;B\n", "'text', 'more'"), ("question,text\nWho?,A\n", "'text'")):
         (tmp_path / "own.csv").write_text(text)

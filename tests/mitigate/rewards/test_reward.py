@@ -303,7 +303,7 @@ def test_naming_what_the_text_is_about_earns_nothing():
 
 
 def test_thinking_is_not_what_is_judged():
-    """In another language it changes neither the guard against lists nor which annotator can judge; none is shown it."""
+    """In another language it changes neither the guard against lists nor who can judge; no annotator is shown it."""
 
     class Polyglot(Yes):
         languages, reads = ("en", "zh"), (*Yes.reads, "answer")
