@@ -23,7 +23,7 @@ from fewl.similarity import Similarity, compare
 PAIRS = 25
 ROUNDS = 3
 TOKENS = 256
-TAG = re.compile(r"^[ \t*_#>-]*(\d+)[.)][ \t*_]*(Non-Wrong|Wrong)[ ]Answer[ \t*_]*:[ \t*_]*", re.I | re.M)
+TAG = re.compile(r"^[ \t*_#>-]*(\d+)[.)][ \t*_]*(Non[-‐‑–])?Wrong[ ]Answer[ \t*_]*[:：][ \t*_]*", re.I | re.M)
 YES = re.compile(r"\W*(yes\b|是(?!否|不是))", re.I)
 NO = re.compile(
     r"\W*(no\b(?!\W+idea)|not\b(?!\W+(sure|certain|clear|enough|necessarily))|否|不(?!太?(清楚|确定)|能(确定|判断)|知道|一定|好(说|判断)))",
@@ -140,7 +140,7 @@ def parse_pairs(reply: str, *, truncated: bool = False) -> tuple[list[tuple[str,
             problems["truncated"] += 1
             continue
         text = " ".join(reply[mark.end() : len(reply) if last else marks[place + 1].start()].split()).strip("*_ ")
-        number, kind = int(mark.group(1)), mark.group(2).lower()
+        number, kind = int(mark.group(1)), "non-wrong" if mark.group(2) else "wrong"
         if kind in found.setdefault(number, {}):
             problems["repeated_number"] += 1
         else:

@@ -204,8 +204,9 @@ def score_records(
         for name, weight in zip(layout.slots, weights_N, strict=True):
             if not np.isnan(weight):
                 shares[name] += weight
-        meant = {} if options.same_from is None else {"entropy": None if np.isnan(entropy) else entropy}
-        rows.append({**record, "answers": answers, "lambda": dict(shares), **meant})
+        row = {**record, "answers": answers, "lambda": dict(shares)}
+        row.pop("entropy", None)  # of an earlier scoring
+        rows.append(row if options.same_from is None else row | {"entropy": None if np.isnan(entropy) else entropy})
     return rows, report
 
 

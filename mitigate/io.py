@@ -248,6 +248,7 @@ def csv_rows(path: Path, needed: Sequence[str]) -> Iterator[dict[str, Any]]:
     ValueError where a column that is ``needed`` is not there, or the file can't be read.
     """
     csv.field_size_limit(2**31 - 1)  # references are long
+    done = 0  # lines
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             heads = {}
@@ -255,15 +256,22 @@ def csv_rows(path: Path, needed: Sequence[str]) -> Iterator[dict[str, Any]]:
                 heads[sign] = next(csv.reader(file, delimiter=sign), [])
                 file.seek(0)
             sign = max(heads, key=lambda sign: (set(heads[sign]).issuperset(needed), len(heads[sign])))
-            rows = csv.DictReader(file, restkey="more", delimiter=sign)
+            rows = csv.DictReader(file, delimiter=sign, strict=True)  # or a stray " swallows rows
             if missing := [name for name in needed if name not in (rows.fieldnames or ())]:
                 got = ", ".join(map(repr, rows.fieldnames or ()))[:300]
                 wanted = f"expected columns named {' and '.join(needed)}, got {got}; no {missing[0]}"
                 raise ValueError(f"{path.name}: {wanted}")
+            done = rows.line_num
             for row in rows:
+                if any(row.pop(None, None) or ()):
+                    raise csv.Error(f"more cells than the {len(rows.fieldnames or ())} names")
+                done = rows.line_num
                 yield {name: value for name, value in row.items() if value}
     except csv.Error as error:
-        raise ValueError(f"{path.name}: not a CSV file: {error}") from error
+        raise ValueError(
+            f"{path.name}, after line {done}: not a CSV file: {error}; a cell with a quotation mark, or what parts "
+            'cells, in it stands in quotation marks, and its own are doubled: "He said ""yes""."'
+        ) from error
 
 
 def read_lines(path: Path, check: Check) -> Iterator[Line]:

@@ -26,7 +26,18 @@ from annotators.evaluation.splits import FOLD_NAMES, GROUP_FIELDS, N_FOLDS, fold
 from annotators.evaluation.splits import plain as folded
 from annotators.records import LABELS
 from annotators.text.language import stated
-from mitigate.io import Check, Line, Problem, Record, check_annotation_input, check_texts, read_lines, set_aside, shown
+from mitigate.io import (
+    Check,
+    Line,
+    Problem,
+    Record,
+    UsageError,
+    check_annotation_input,
+    check_texts,
+    read_lines,
+    set_aside,
+    shown,
+)
 
 FOLDERS = ("sentences", "binary", "spans")
 
@@ -231,12 +242,21 @@ def _is_sentence(sentence: Any, record: Record) -> bool:
 
 
 def read_answers(paths: Sequence[Path]) -> tuple[list[JudgedAnswer], int]:
-    """The answers of all files, and how many lines are bad, which are told. UsageError: a file can't be read."""
+    """The answers of all files, and how many lines are bad, which are told. UsageError: a file can't be read, or
+    holds the judgements of several annotators."""
     answers: dict[Hashable, list[JudgedAnswer]] = {}
+    by: dict[Path, str] = {}
     good, bad = _read(paths, check_either)
     for path, line in good:
-        add = _add_record if "sentences" in (line.record or {}) else _add_row
-        add(answers, line.record or {}, path, line.number)
+        record = line.record or {}
+        add = _add_record if "sentences" in record else _add_row
+        add(answers, record, path, line.number)
+        name = record.get("annotator")  # of a row, as `mitigate evaluate --judgements` writes it
+        if isinstance(name, str) and by.setdefault(path, name) != name:
+            raise UsageError(
+                f"{path}: expected the judgements of one annotator, got those of {by[path]} and {name}; give each its "
+                "own file"
+            )
     set_aside(bad, None)
     found = [answer for copies in answers.values() for answer in copies]
     for answer in found:

@@ -252,16 +252,20 @@ def _annotation(sentence: Sentence, verdict: Verdict, shown: Shown) -> SentenceA
     text, reference, offset = sentence.text, sentence.reference, sentence.start
     fragments, missing = locate_fragments(verdict.fragments, reference, shown.runs)
     edits: list[Edit] = []
+    problems, at = list(verdict.problems), 0
     for old, new in verdict.corrections:
-        place = locate_words(old, text)
-        target = restored(new, text, reference)
-        if place is None or text[slice(*place)] == target:
+        behind = locate_words(old, text[at:])  # of equal words those after the correction before this one
+        place = locate_words(old, text) if behind is None else (at + behind[0], at + behind[1])
+        if place is None:  # it is one of the problems
             continue
+        at, target = place[1], restored(new, text, reference)
         start, end = offset + place[0], offset + place[1]
-        if not any(edit.start < end and start < edit.end for edit in edits):
+        if any(edit.start < end and start < edit.end for edit in edits):
+            problems.append("overlapping_correction")
+        elif text[slice(*place)] != target:
             edits.append(Edit(text[slice(*place)], target, start, end))
     return sentence.judged(
         "checked", verdict.label, verdict.scores, fragments=tuple(fragments),
         correction=tuple(sorted(edits, key=lambda edit: edit.start)), not_verbatim=tuple(missing),
-        problems=verdict.problems,
+        problems=tuple(problems),
     )  # fmt: skip

@@ -137,7 +137,8 @@ def dialogue_samples(files: Iterable[Path]) -> Iterator[Sample]:
             for line in lines:
                 if line.strip():
                     messages = _messages(json.loads(line))
-                    last = max((n for n, m in enumerate(messages) if m["role"] == "assistant"), default=0)
+                    said = (n for n, m in enumerate(messages) if m["role"] == "assistant" and m["content"].strip())
+                    last = max(said, default=0)
                     if last > 0:
                         yield _sample("dialogue", messages[:last], messages[last]["content"])
 
@@ -160,7 +161,7 @@ def mix(samples: Mapping[Task, Sequence[Sample]], shares: Mapping[Task, float], 
 
 def _messages(row: Mapping[str, Any]) -> list[Message]:
     if isinstance(row.get("messages"), list):
-        return [{"role": str(m["role"]), "content": str(m["content"])} for m in row["messages"]]
+        return [{"role": str(m["role"]), "content": _text_of(m.get("content"))} for m in row["messages"]]
     if isinstance(row.get("conversations"), list):
         roles = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
         turns = [(roles.get(str(m.get("from"))), str(m.get("value") or "")) for m in row["conversations"]]
@@ -169,6 +170,12 @@ def _messages(row: Mapping[str, Any]) -> list[Message]:
         asked = "\n\n".join(str(row[k]) for k in ("instruction", "context") if row.get(k))
         return [_user(asked), {"role": "assistant", "content": str(row["response"])}]
     return []
+
+
+def _text_of(content: object) -> str:
+    """A message's text, or that of its parts; "" where it only calls tools."""
+    parts = content if isinstance(content, list) else [{"text": content}]
+    return "".join(str(part.get("text") or "") for part in parts if isinstance(part, Mapping))
 
 
 def _wording(task: str, language: str, several: bool, draw: random.Random) -> str:

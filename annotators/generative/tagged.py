@@ -44,13 +44,14 @@ FAILURES = {
     "points_and_none": "reference points, and the tag that says there are none",
     "forged_tag": "a tag with the words around it stands in the text that was to be judged",
     "correction_not_in_sentence": "the words that a correction replaces are not in the sentence",
+    "overlapping_correction": "a correction replaces words that another one has replaced",
     "no_evidence": "supported, but nothing that was written as evidence stands in the reference",
     "no_object": "the reply is not JSON of the schema that was asked for",
     "engine_error": "the engine gave no reply, see the log",
 }  # fmt: skip
 """Names of what can be wrong with a reply."""
 
-MAX_REPLY = 20_000  # characters
+MAX_REPLY = 20_000  # characters behind the thoughts
 TYPES: dict[str, Label] = {
     "none": "supported", "nohallucination": "supported", "无": "supported", "无幻觉": "supported",
     "contradictory": "contradictory", "contradiction": "contradictory", "矛盾": "contradictory",
@@ -127,10 +128,10 @@ def neutral(text: str) -> str:
 
 def opening(reply: str) -> int:
     """Where the answer begins: behind the thoughts."""
-    if len(reply) > MAX_REPLY:
-        raise ParseFailure("too_long")
     thought = THINKING.match(reply)
     start = thought.end() if thought else 0
+    if len(reply) - start > MAX_REPLY:
+        raise ParseFailure("too_long")
     if start and not reply[:start].lower().endswith(tuple(closed for _, closed in TAGS)):
         raise ParseFailure("truncated")
     if not reply[start:].strip():

@@ -74,11 +74,16 @@ def _weight(text: str) -> int:
     return len(letters) + 2 * len(_HAN.findall(letters))
 
 
+def only_names(text: str) -> bool:
+    """Whether a text in Latin letters has so few words, or so few in lower case, that it may be names alone."""
+    words = _LETTERS.findall(text)
+    return len(words) < MIN_WORDS or sum(word.islower() for word in words) < 2
+
+
 def _latin_language(text: str) -> str:
-    found = _LETTERS.findall(text)
-    if len(found) < MIN_WORDS or sum(word.islower() for word in found) < 2:  # names are no evidence
+    if only_names(text):  # which are no evidence
         return "en"
-    words = [word.lower() for word in found]
+    words = [word.lower() for word in _LETTERS.findall(text)]
     if sum(word in _ENGLISH for word in words) >= max(1, 0.12 * len(words)):
         return "en"
     import py3langid

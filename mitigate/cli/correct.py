@@ -16,7 +16,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from annotators.base import Annotator
+from annotators.base import Annotator, engines_in
 from annotators.records import HALLUCINATED, failed_share
 from mitigate.cli.annotate import annotator_for, continued
 from mitigate.cli.options import Args, Subparsers, add_command, print_json
@@ -28,6 +28,7 @@ from mitigate.io import (
     Matches,
     Problem,
     Record,
+    UsageError,
     check_annotation_input,
     check_texts,
     counted,
@@ -38,10 +39,10 @@ from mitigate.io import (
 from mitigate.models import open_engine
 from mitigate.report.totals import percent
 
-ERROR = "correction_error"
+ERROR, REFUSED = "correction_error", "correction_refused"
 CORRECTED = (
     "answer", *ADDED, "action", "original_answer", "original_sentences", "original_hallucination_rate", "changes",
-    "correction_options", ERROR,
+    "correction_options", ERROR, REFUSED,
 )  # fmt: skip
 BEST = "best_of"
 CHOSEN = ("answer", *ADDED, BEST)
@@ -53,7 +54,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "embedded one only marks sentences), sentences written anew by an engine, deletion and abstention are applied "
         "as far as asked for. Only flagged sentences change, and the number of hallucinated sentences never rises. An "
         "answer whose request to the engine failed has `correction_error` (exit code 1) and is done again by a second "
-        "start."
+        "start; one whose request was refused has `correction_refused` and stays as it is."
     )
     one = add_command(subparsers, "correct", "Correct the hallucinated sentences of answers.", more)
     more = (
@@ -79,6 +80,11 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run_correct(args: Args) -> int:
     args.check_engine()
+    if args.engine is None and not args.delete and args.abstain_above is None and not engines_in(args.annotator):
+        raise UsageError(
+            f"expected --engine, --delete or --abstain-above: {args.annotator} gives no corrections, so without them "
+            "nothing would change"
+        )
     options = args.calibration_options(args.annotator)
     asked = {"engine": args.engine, "delete": args.delete, "abstain_above": args.abstain_above}
 
@@ -143,6 +149,10 @@ def _run(
             "run the same command again to ask for these"
         )
         return FAILED
+    if refused := [row[REFUSED] for row in rows if REFUSED in row]:
+        say(f"{len(refused)} of {len(rows)} answers have a request that was refused, the last: {refused[-1]}")
+        if len(refused) > args.max_failed * len(rows):
+            return FAILED
     statuses: Counter[str] = Counter()
     for row in rows:  # of all answers that one was chosen from
         statuses.update(row[BEST]["statuses"] if BEST in added else [s["status"] for s in row["sentences"]])

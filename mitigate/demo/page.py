@@ -62,6 +62,8 @@ Shown = tuple[Record, Sequence[tuple[int, int]], str, str]  # record, what is no
 CALIBRATED = "as measured"
 THRESHOLDS = {CALIBRATED: None, "decide all": (0.5, 0.5), "only where sure": (0.8, 0.95)}  # flag_at, support_at
 KEPT, KEPT_CHARACTERS = 10, 20_000  # inputs that the browser remembers, and the longest of them
+LABEL_BYTES = 3_000_000  # of labels: encrypted, four thirds of this; browsers keep five million characters of a page
+Labels = dict[str, list[Record]]  # by reference, so that it is kept once
 # A link holds the texts behind "#", which a browser sends to nobody.
 TO_LINK = """(...texts) => {
   history.replaceState(null, '', '#' + encodeURIComponent(JSON.stringify(texts)));
@@ -136,7 +138,7 @@ def annotate_tab(service: Service, page: gr.Blocks) -> None:
         list(THRESHOLDS), value=CALIBRATED, label="Verdicts", info="fewer not sure, or fewer mistakes", elem_id="how"
     )
     shown = gr.State(None, time_to_live=parts.KEPT_SECONDS)  # Shown
-    kept_labels = gr.BrowserState([], storage_key="mitigate-labels", secret="hallucination-toolkit")
+    kept_labels = gr.BrowserState({}, storage_key="mitigate-judgements", secret="hallucination-toolkit")  # Labels
     history = gr.BrowserState([], storage_key="mitigate-history", secret="hallucination-toolkit")
     earlier = gr.Dropdown([], label="Earlier, kept in this browser", type="index", visible=False, elem_id="earlier")
 
@@ -181,16 +183,22 @@ def annotate_tab(service: Service, page: gr.Blocks) -> None:
             return {stop: gr.update()}
         return finished(kept, chosen)
 
-    def disagree(kept: Shown | None, before: list[dict[str, Any]], event: gr.EventData) -> Update:
+    def disagree(kept: Shown | None, before: Labels, event: gr.EventData) -> Update:
         if kept is None or event.label not in LABELS:
             return {kept_labels: before}
         record, sentence = kept[0], kept[0]["sentences"][int(event.sentence) - 1]
-        row: Record = {name: record[name] for name in ("question", "reference") if name in record}
+        row: Record = {"question": record["question"]} if "question" in record else {}
         row |= {"sentence": sentence["text"], "label": event.label}
-        return {kept_labels: [*(one for one in before if {**one, "label": event.label} != row), row]}
+        own = [one for one in before.get(record["reference"], ()) if {**one, "label": event.label} != row]
+        now = {**before, record["reference"]: [*own, row]}
+        if len(dump_line(now)) > min(LABEL_BYTES, service.limits.request_bytes // 2):
+            gr.Warning("The browser keeps no more labels: download these, and clear the page's data to go on.")
+            return {kept_labels: before}
+        return {kept_labels: now}
 
-    def offered(rows: list[dict[str, Any]]) -> Any:
+    def offered(kept: Labels) -> Any:
         path = work_folder() / "labels.jsonl"
+        rows = [{"reference": reference, **row} for reference, own in kept.items() for row in own]
         path.write_bytes(b"".join(map(dump_line, rows)))
         return gr.update(label=f"My labels ({len(rows)})", value=str(path), visible=bool(rows))
 

@@ -57,6 +57,7 @@ class Corrected:
     action: Literal["unchanged", "corrected", "abstained"] = "unchanged"
     changes: tuple[Change, ...] = ()  # of the original answer, in order of offset, that lead from one to the other
     error: str | None = None  # why a sentence that was to be written anew could not be asked for
+    refused: str | None = None  # why such a request was refused, which asking again would not change
     proposals: dict[int, list[list[Change]]] = field(default_factory=dict, repr=False)
     """Sentence number → edits of that sentence that are still to be tried, best first."""
 
@@ -66,6 +67,7 @@ class Corrected:
 
     def to_dict(self) -> dict[str, Any]:
         """The annotated record of the new answer, with what it was, how it changed and, if so, what went wrong."""
+        failed = {"correction_error": self.error, "correction_refused": self.refused}
         return {
             **self.after.to_dict(),
             "action": self.action,
@@ -73,7 +75,7 @@ class Corrected:
             "original_sentences": [sentence.to_dict() for sentence in self.before.sentences],
             "original_hallucination_rate": self.before.hallucination_rate,
             "changes": [change.to_dict() for change in self.changes],
-            **({} if self.error is None else {"correction_error": self.error}),
+            **{name: why for name, why in failed.items() if why is not None},
         }
 
     def owner(self, change: Change) -> int:
@@ -147,7 +149,9 @@ def correct(
         texts = regenerate([Request.of(one.before, i) for one, i in asked])
         for (one, i), text in zip(asked, texts, strict=True):
             old = one.before.sentences[i]
-            if isinstance(text, Unanswered):
+            if isinstance(text, Unanswered) and text.refused:
+                one.refused = text.reason
+            elif isinstance(text, Unanswered):
                 one.error = text.reason
             elif text is not None and text != old.text:
                 change = Change(old.text, text, old.start, old.end, "engine" if text else "deleted")
@@ -294,9 +298,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Unanswered:
-    """In place of a new sentence: the request has no reply, and why. Asked again, it may have one."""
+    """In place of a new sentence: the request has no reply, and why. Asked again, it may have one, unless refused."""
 
     reason: str
+    refused: bool = False
 
 
 Regenerate = Callable[[Sequence[Request]], Sequence[str | Unanswered | None]]
@@ -365,7 +370,7 @@ def with_engine(engine: Engine) -> Regenerate:
     def regenerate(requests: Sequence[Request]) -> list[str | Unanswered | None]:
         results = replies(engine, [prompt(request) for request in requests], MAX_REPLY)
         return [
-            read_reply(r.text, q.sentence) if r.error is None else Unanswered(r.error)
+            read_reply(r.text, q.sentence) if r.error is None else Unanswered(r.error, r.refused)
             for r, q in zip(results, requests, strict=True)
         ]
 

@@ -45,7 +45,7 @@ HOP = {
     "proxy-authorization", "proxy-authenticate", "accept-encoding", "content-encoding", "date", "server",
 }  # fmt: skip
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
 class Wanted(Section):
@@ -106,7 +106,8 @@ class Proxy:
             return problem(404, "no such path")
         chat = request.method == "POST" and path == "chat/completions"
         sent = request.headers.get("authorization", "").encode()
-        if self.token is not None and not hmac.compare_digest(sent, f"Bearer {self.token}".encode()):
+        asks = request.method == "OPTIONS"  # as browsers do first, without the token
+        if self.token is not None and not asks and not hmac.compare_digest(sent, f"Bearer {self.token}".encode()):
             return problem(401, "expected the bearer token that this proxy was started with")
         if self.token is None and (said := _foreign(request)):
             return problem(403, said)

@@ -17,7 +17,7 @@ from mitigate.recipes.config import Section
 from mitigate.recipes.data import HELD_OUT, Questions
 from mitigate.recipes.folder import RunFolder
 from mitigate.recipes.trainer import fit_and_save, rl_arguments, starting_point
-from mitigate.rl.preferences import KEPT, build_pairs, sentences_of
+from mitigate.rl.preferences import KEPT, best_against_worst, sentences_of
 
 SAMPLED, PAIRS = "sampled.jsonl", "pairs.jsonl"
 SIDES = ("chosen", "rejected")
@@ -88,19 +88,26 @@ def prepare(options: Options, questions: Questions, folder: RunFolder) -> None:
     folder.write_rows(SAMPLED, [row for row in done if row["place"] < first])
     rows = [{**row, "place": place} for place, row in enumerate(questions.train)]
     seed = options.seed + 1
-    for records in runner.ask(options.model, rows[first:], options, how, n=how.per_question, seed=seed, chunk=CHUNK):
-        folder.append(SAMPLED, (one.to_dict() for one in judge.annotate_batch(records)))
-    pairs = build_pairs(folder.rows(SAMPLED), min_gap=how.min_gap, copy_gap=how.copy_gap)
+    # A half sentence would be judged, and its end be learned as where to stop.
+    kinds: Any = {"n": how.per_question, "seed": seed, "chunk": CHUNK, "whole": True}
+    for records in runner.ask(options.model, rows[first:], options, how, **kinds):
+        found = runner.judged(options.reward.annotator, judge, records)
+        folder.append(SAMPLED, (one.to_dict() for one in found))
+    samples: dict[int, list[Record]] = {}
+    for row in folder.rows(SAMPLED):
+        samples.setdefault(row["place"], []).append(row)
+    pairs = [  # with the prompt as it was asked
+        pair | {"prompt": questions.train[place]["prompt"]}
+        for place, own in samples.items()
+        if (pair := best_against_worst(own, min_gap=how.min_gap, copy_gap=how.copy_gap)) is not None
+    ]
     if not pairs:
         bound = "" if how.copy_gap is None else f", of which the better one copies at most {how.copy_gap} more"
         raise UsageError(
             f"no pairs: expected two answers to one question whose hallucination rates differ, by {how.min_gap} or more"
-            f"{bound}, found none; draw more (sampling.per_question) or bound less (sampling.min_gap, copy_gap), with "
-            "another --output"
+            f"{bound}, found none; draw more (sampling.per_question), longer ones (max_new_tokens: what is cut off "
+            "counts up to its last whole sentence), or bound less (min_gap, copy_gap), with another --output"
         )
-    chats = {(row["question"], row["reference"]): row["prompt"] for row in questions.train}
-    for pair in pairs:  # the prompt as it was asked
-        pair["prompt"] = chats[pair["prompt"][-1]["content"], pair["reference"]]
     folder.write_rows(PAIRS, pairs)
 
 

@@ -27,6 +27,7 @@ from annotators.base import Annotator
 from annotators.records import Annotation, hallucination_rate
 from engines import load_engine
 from engines.types import EngineError, Sampling
+from fewl.expertise import whole_answer
 from mitigate.io import UsageError, progress, say
 from mitigate.models import refuse_failures
 from mitigate.recipes.config import load_recipe
@@ -136,12 +137,14 @@ def main(path: Path) -> None:
 
 
 def ask(
-    model: str, rows: Sequence[Row], options: Base, how: Any, *, n: int, seed: int, chunk: int = CHUNK
-) -> Iterator[list[dict[str, Any]]]:
+    model: str, rows: Sequence[Row], options: Base, how: Any, *, n: int, seed: int, chunk: int = CHUNK,
+    whole: bool = False,
+) -> Iterator[list[dict[str, Any]]]:  # fmt: skip
     """Yield, chunk by chunk, records to annotate: each row without its ``prompt`` with each of ``n`` answers to it.
 
     Each chat draws from its own stream of the seed, so answers do not depend on their neighbours. ``how`` has
-    ``temperature`` and ``max_new_tokens``. EngineError where no row has an answer; some without are counted on stderr.
+    ``temperature`` and ``max_new_tokens``; with ``whole`` an answer that runs into that limit ends with its last whole
+    sentence, and is left out without one. EngineError where no row has an answer; some without are counted on stderr.
     """
     errors: list[str] = []
     # As it is trained: a model that may think does so, or doesn't.
@@ -152,7 +155,11 @@ def ask(
             asked = rows[start : start + chunk]
             sampling = Sampling(how.max_new_tokens, how.temperature, n=n, seed=seed)
             found = engine.chat([row["prompt"] for row in asked], sampling)
-            answers = [{**row, "answer": text} for row, one in zip(asked, found, strict=True) for text in one.texts]
+            answers = [
+                {**row, "answer": text}
+                for row, one in zip(asked, found, strict=True)
+                for text in (filter(None, map(whole_answer, one.samples)) if whole else one.texts)
+            ]
             yield [{key: value for key, value in one.items() if key != "prompt"} for one in answers]
             errors += [one.error for one in found if one.error is not None]
             tell(start + len(asked))
@@ -182,10 +189,10 @@ def answer_and_judge(when: str, model: str, questions: Questions, options: Base,
         records = [record for chunk in asked for record in chunk]
         folder.write_rows(unjudged, records)
     judge = options.load_annotator(own)
-    out = [{"when": when, **one.to_dict()} for one in _judged(own, judge, records)]
+    out = [{"when": when, **one.to_dict()} for one in judged(own, judge, records)]
     if other != own:
         reward = options.load_annotator(other)
-        for row, one in zip(out, _judged(other, reward, records), strict=True):
+        for row, one in zip(out, judged(other, reward, records), strict=True):
             labels = [sentence.label for sentence in one.sentences]
             row["by_reward"] = {"annotator": dict(one.annotator), "labels": labels}
     folder.write_rows(SAMPLES, [*folder.rows(SAMPLES), *out])  # all of them or none, whatever stops the run
@@ -198,7 +205,7 @@ def _prints(annotator: Annotator) -> set[str]:
     return set().union(*map(_prints, annotator.asks)) or {annotator.own_fingerprint}
 
 
-def _judged(name: str, annotator: Annotator, records: Sequence[Row]) -> list[Annotation]:
+def judged(name: str, annotator: Annotator, records: Sequence[Row]) -> list[Annotation]:
     """The annotations of records; EngineError where so many sentences failed that they would say nothing."""
     found = annotator.annotate_batch(records)
     refuse_failures(f"annotator {name}", (s.status for one in found for s in one.sentences), MOST_FAILED)

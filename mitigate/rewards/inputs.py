@@ -20,7 +20,7 @@ from pydantic import Field
 
 from annotators.base import Verdict
 from annotators.retrieval import BM25
-from annotators.text.language import declared_or_found, language_of
+from annotators.text.language import declared_or_found, language_of, only_names
 from annotators.text.sentences import split_sentences
 from annotators.text.words import FUNCTION_WORDS, chinese_words, common_subsequence, is_chinese, units, words_of
 from mitigate.recipes.config import Section
@@ -78,6 +78,11 @@ class Answer:
     def sentences(self) -> list[str]:
         return [self.text[a:b] for a, b in self.spans]
 
+    @property
+    def said(self) -> str:
+        """The text from the first sentence to the last, without the thinking before them."""
+        return self.text[self.spans[0][0] : self.spans[-1][1]] if self.spans else ""
+
 
 @dataclass
 class Reader:
@@ -132,9 +137,10 @@ class Reader:
             return "no_reference"
         if self.needs_question and not answer.question:
             return "no_question"
-        found = language_of(" ".join(answer.sentences))
+        found = language_of(answer.said)
         asked = declared_or_found(answer.language, answer.question)
-        if "none" not in (found, asked) and (found == "zh") != (asked == "zh"):
+        names = found == "en" and only_names(answer.said)  # which a Chinese answer, too, may write in Latin letters
+        if "none" not in (found, asked) and (found == "zh") != (asked == "zh") and not names:
             return "other_language"
         return None
 
@@ -585,7 +591,7 @@ def judged_sentences(
     bearing = weights.keys() | specifics(answer.question).keys()
     if copy_share is None or len(words(" ".join(answer.sentences))) < COPY_WORDS:
         copy_share = 2.0  # nothing is one
-    english = declared_or_found(answer.language, answer.text) in ("en", "none")
+    english = declared_or_found(answer.language, answer.said) in ("en", "none")
     stated: dict[str, float] = {}
     doubted: dict[str, float] = {}  # by unsure sentences, with P(supported)
     bare, left = 0, BARE  # words without a clause around them, and what they may still earn

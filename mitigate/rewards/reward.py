@@ -197,7 +197,7 @@ class SentenceReward:
         counts = [0 if answer.unscored else len(answer.spans) - answer.last_is_part for answer in answers]
         rows = [
             {"sentence": sentence, "reference": answer.reference, "question": answer.question or None,
-             "language": answer.language, "answer": answer.text}
+             "language": answer.language, "answer": answer.said}
             for answer, count in zip(answers, counts, strict=True)
             for sentence in answer.sentences[:count]
         ]  # fmt: skip
@@ -205,7 +205,7 @@ class SentenceReward:
         rest, languages, scored = iter(verdicts), self.annotator.languages, list[_Scored]()
         for answer, count in zip(answers, counts, strict=True):
             own = list(islice(rest, count))
-            if languages is not None and declared_or_found(answer.language, answer.text) not in (*languages, "none"):
+            if languages is not None and declared_or_found(answer.language, answer.said) not in (*languages, "none"):
                 own = [None] * count  # the annotator may judge copies only there, and a copy would win
             if self.config.abstention is not None:  # what the document leaves out is no claim about what it says
                 said = zip(own, answer.sentences, strict=False)

@@ -74,8 +74,9 @@ class Control(TrainerCallback):
         if logs is not None and self.trainer.beta:
             logs["beta"] = self.trainer.beta
 
-    def _step(self, row: Mapping[str, float]) -> bool:
-        """Whether these figures complete a gap."""
+    def _step(self, row: Mapping[str, Any]) -> bool:
+        """Whether these figures complete a gap. TRL logs None where no answer of a step had a reward."""
+        row = {name: value for name, value in row.items() if value is not None}
         if self.kl_target is not None and "kl" in row:
             self.trainer.beta = adapted(self.trainer.beta, row["kl"], self.kl_target)
         if not {"reward", JUDGED} <= row.keys():

@@ -28,6 +28,7 @@ def template(*numbers):
     (template(1) + "\n" + template(1), [("wrong 1", "right 1")], {"repeated_number": 2}),
     ("Wrong Answer: a\nNon-Wrong Answer: b", [], {"no_pairs": 1}),
     ("1. Non-Wrong Answer: b\n1. Wrong Answer: a", [("a", "b")], {}),
+    ("1. Wrong Answer：a\n1. Non‑Wrong Answer： b", [("a", "b")], {}),
     ("1. Wrong Answer: 月亮是奶酪\n1. Non-Wrong Answer: 月亮由岩石构成", [("月亮是奶酪", "月亮由岩石构成")], {}),
 ])  # fmt: skip
 def test_readable_pairs_are_kept_and_problems_named(reply, pairs, problems):

@@ -218,6 +218,8 @@ def test_records_without_references_have_no_score(how):
     assert score([], **how)[0] == []
     scored, report = score([one(reference_answers={"m": None})], **how)
     assert (scored[0]["answers"][0]["score"], scored[0].get("entropy")) == (None, None)
+    again, _ = score([{**scored[0], "entropy": 0.5}])
+    assert "entropy" not in again[0]  # that of an earlier scoring
     assert report.questions_without_reference == 1
 
 

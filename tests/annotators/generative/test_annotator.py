@@ -202,6 +202,18 @@ WOOD = {
 DAM = {"sentence": "大坝由木头建成。", "reference": "大坝在1959年完工，花费很高。大坝不是由木头建成。"}
 
 
+@pytest.mark.parametrize(("written", "edits", "problems"), [
+    ('"1935" to "1931"\n"1935" to "1932"', [("1935", "1931", 13), ("1935", "1932", 32)], ()),
+    ('"in 1935" to "in 1931"\n"opened in" to "shut in"', [("in 1935", "in 1931", 10)], ("overlapping_correction",)),
+])  # fmt: skip
+def test_equal_words_are_corrected_one_after_the_other(written: str, edits: list[Any], problems: Any) -> None:
+    record = {"sentence": "It opened in 1935 and closed in 1935.", "reference": "It opened in 1931."}
+    reply = f"<Reference> It opened in 1931.\n<Hallucination> Contradictory\n<Correction> {written}"
+    found, _ = replied(lambda _: reply, record)
+    assert [(e.source, e.target, e.start) for e in found.correction] == edits
+    assert found.problems == problems
+
+
 @pytest.mark.parametrize(("record", "points"), [
     (TOWER, ""),
     (TOWER, "I could not find anything"),

@@ -143,10 +143,15 @@ def test_dialogues_in_three_forms(tmp_path: Path) -> None:
                            {"from": "human", "value": "Bye"}, {"from": "gpt", "value": "So long"}]},
         {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"},
                       {"role": "assistant", "content": "Hi."}, {"role": "user", "content": "unanswered"}]},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]},
+                      {"role": "assistant", "content": [{"type": "text", "text": "Ho."}]},
+                      {"role": "assistant", "content": None, "tool_calls": []}]},
+        {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": None}]},
         {"other": 1},
     ]  # fmt: skip
     found = list(dialogue_samples([write_topics(tmp_path / "d.jsonl", rows)]))
-    assert [(len(s["prompt"]), reply(s)) for s in found] == [(1, "Red."), (3, "So long"), (2, "Hi.")]
+    assert [(len(s["prompt"]), reply(s)) for s in found] == [(1, "Red."), (3, "So long"), (2, "Hi."), (1, "Ho.")]
+    assert found[-1]["prompt"][0]["content"] == "Hi"
 
 
 def test_shares_hold() -> None:

@@ -41,6 +41,7 @@ def read(reply: str, sources: tuple[str, ...] = ()) -> tuple[object, ...] | str:
     ("There is no contradiction.\n<Hallucination> None\nIt doesn't contradict it in any way.", ("supported", (), ())),
     ("<幻觉>无\n两者没有矛盾。", ("supported", (), ())),
     ("<think>is it <Hallucination> None?</think><Hallucination> Contradictory", ("contradictory", (), ())),
+    (f"<think>{'Hm. ' * 9000}</think><Hallucination> Contradictory", ("contradictory", (), ())),
     ("is it <Hallucination> None?\n</think>\n<Hallucination> Contradictory", ("contradictory", (), ())),
     ("<No Fact>", ("no_fact", (), ())),
     ("<NoFact>", ("no_fact", (), ())),

@@ -1,6 +1,7 @@
 """`mitigate correct` and `mitigate best-of`: files in, files out, continued after a kill."""
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from annotators.records import SentenceAnnotation
 from mitigate.cli import annotate as command
 from mitigate.cli.main import main
 from mitigate.inference.correct import ABSTENTION
+from mitigate.models import open_engine
 from tests.helpers.engines_server import Reply, completion, error, serving
 from tests.helpers.jsonl import read_rows as read
 from tests.helpers.jsonl import write_rows
@@ -34,7 +36,9 @@ def answers(folder: Path, *texts: str) -> Path:
 
 def test_correct_continues_what_was_asked_alike(tmp_path, annotator, capsys):
     source, out = answers(tmp_path, WRONG, LOST, RIGHT), tmp_path / "out.jsonl"
-    args = "correct", "--input", source, "--output", out
+    args = "correct", "--input", source, "--output", out, "--abstain-above", 0.9
+    assert run(*args[:-2]) == 2
+    assert "embedded gives no corrections, so without them nothing would change" in capsys.readouterr().err
     assert run(*args, "--chunk-size", 1) == 0
     whole = out.read_bytes()
     out.write_bytes(whole[: len(whole) // 2])  # killed while it wrote
@@ -57,13 +61,15 @@ def test_correct_continues_what_was_asked_alike(tmp_path, annotator, capsys):
     assert out.read_bytes() == whole
 
 
-def test_failed_requests_are_reported_and_asked_again(tmp_path, annotator, capsys):
+def test_failed_requests_are_reported_and_asked_again(tmp_path, annotator, capsys, monkeypatch):
+    once = partial(open_engine, max_retries=0)
+    monkeypatch.setattr("mitigate.cli.correct.open_engine", once)
     source, out = answers(tmp_path, "It weighs 9 Tons.", LOST, WRONG), tmp_path / "out.jsonl"
     down = [True]
 
     def script(body: dict[str, Any]) -> Reply:
         failing = down and "30 Marks" in body["messages"][0]["content"]
-        return error(400, "too long") if failing else completion(RIGHT)
+        return error(500, "too long") if failing else completion(RIGHT)
 
     with serving(script) as server:
         args = ["correct", "--input", source, "--output", out, "--engine", f"openai:m@{server.url}"]
@@ -89,6 +95,24 @@ def test_failed_requests_are_reported_and_asked_again(tmp_path, annotator, capsy
     assert [row["answer"] for row in read(out)] == [RIGHT, RIGHT, RIGHT]
     assert out.read_bytes() == fresh.read_bytes()
     assert not list(tmp_path.glob("*.part"))
+
+
+def test_refused_requests_are_told_and_not_asked_again(tmp_path, annotator, capsys):
+    source, out = answers(tmp_path, LOST, "It weighs 9 Tons."), tmp_path / "out.jsonl"
+    asked: list[Any] = []
+
+    def script(body: dict[str, Any]) -> Reply:
+        asked.append(body)
+        return error(400, "filtered") if "30 Marks" in body["messages"][0]["content"] else completion(RIGHT)
+
+    with serving(script) as server:
+        args = ["correct", "--input", source, "--output", out, "--engine", f"openai:m@{server.url}"]
+        for most, code in ((0.1, 1), (0.5, 0)):
+            assert run(*args, "--max-failed", most) == code
+            said = capsys.readouterr().err
+            assert re.search("1 of 2 answers have a request that was refused, the last: .*filtered", said)
+    assert len(asked) == 2
+    assert [(row["answer"], "correction_refused" in row) for row in read(out)] == [(LOST, True), (RIGHT, False)]
 
 
 def test_correct_with_an_engine_and_abstention(tmp_path, annotator):
@@ -134,4 +158,5 @@ def test_best_of_counts_failures_of_all_answers(tmp_path, annotator, capsys):
         assert "67% of the sentences failed, more than --max-failed 0.1" in capsys.readouterr().err
     (row,) = read(tmp_path / "best.jsonl")
     assert (row["best_of"]["index"], row["best_of"]["statuses"]) == (1, {"failed": 2, "checked": 1})
-    assert run("correct", "--input", tmp_path / "best.jsonl", "--output", tmp_path / "c.jsonl") == 0  # its own only
+    more = "--output", tmp_path / "c.jsonl", "--delete"
+    assert run("correct", "--input", tmp_path / "best.jsonl", *more) == 0  # its own only

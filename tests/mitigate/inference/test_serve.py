@@ -60,7 +60,7 @@ class Upstream:
         self.headers.clear()
 
     def app(self):
-        return Starlette(routes=[Route("/v1/{path:path}", self.any, methods=["GET", "POST", "DELETE"])])
+        return Starlette(routes=[Route("/v1/{path:path}", self.any, methods=["GET", "POST", "DELETE", "OPTIONS"])])
 
     async def any(self, request):
         self.headers.append(dict(request.headers))
@@ -288,6 +288,8 @@ def test_token_is_required_and_not_forwarded(upstream):
         assert "authorization" not in upstream.headers[-1]
         said = {"authorization": "Bearer secret", "origin": "https://page.example", "content-type": "text/plain"}
         assert call("POST", f"{url}/models", headers=said).status_code == 405  # the endpoint's own answer: no page
+        asks = {"origin": "https://page.example", "access-control-request-method": "POST"}  # a browser has no token yet
+        assert call("OPTIONS", f"{url}/models", headers=asks).json() == {}  # the endpoint's own answer again
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "models/m"])

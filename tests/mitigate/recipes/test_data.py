@@ -103,6 +103,11 @@ def test_csv_is_read(tmp_path):
     # The sign is that of the needed columns, else of most columns.
     (tmp_path / "own.csv").write_text("question;context;a, b, c, d\nWho?;A;\n")
     assert [r["reference"] for r in read_questions(options, RunFolder(tmp_path)).train] == ["A"]
+    for text, line in (('question,context\nWhy?,C\nWho?,"A\nWhat?,B\n', 2), ('question,context\nWho?,"A" b\n', 1),
+                       ('question,context\nWho?,"A", b\n', 1)):  # fmt: skip
+        (tmp_path / "own.csv").write_text(text)
+        with pytest.raises(UsageError, match=f"own.csv, after line {line}: not a CSV file: .*; a cell with a"):
+            read_questions(options, RunFolder(tmp_path))
     for text, got in (("question;text;more\nWho?;A;B\n", "'text', 'more'"), ("question,text\nWho?,A\n", "'text'")):
         (tmp_path / "own.csv").write_text(text)
         with pytest.raises(UsageError, match=f"own.csv: expected columns named context, got 'question', {got}; no con"):

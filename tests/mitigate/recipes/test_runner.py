@@ -187,7 +187,9 @@ def dpo(work: Path) -> Path:
 
 def test_mask_dpo_samples_pairs_and_trains(dpo, work):
     places = [row["place"] for row in read_rows(dpo / "sampled.jsonl")]
-    assert places == [i for i in range(24) for _ in range(8)]
+    assert places == sorted(places)
+    assert [*dict.fromkeys(places)] == [*range(24)]
+    assert max(map(places.count, places)) == 8 > min(map(places.count, places))  # cut off in its first sentence
     pairs = list(read_rows(dpo / "pairs.jsonl"))
     assert pairs == [pair for pair in pairs if pair["chosen_rate"] < pair["rejected_rate"]] != []
     before, after = weights(work / "world" / "model"), weights(dpo / "model")
@@ -352,11 +354,15 @@ def test_questions_without_an_answer_are_counted(work, monkeypatch, capsys):
     found = list(runner.ask("m", rows, options, how, n=1, seed=0, chunk=2))
     assert found == [[{"id": 0, "answer": "Yes."}], []]
     assert "m: 2 of 3 questions have no answer (too long)" in capsys.readouterr().err
+    replies[1] = ChatResult(tuple(Sample(text, "length") for text in ("It is old. It is", "It is")))
+    (found,) = runner.ask("m", rows[:2], options, how, n=1, seed=0, whole=True)
+    assert [(one["id"], one["answer"]) for one in found] == [(0, "Yes."), (1, "It is old.")]  # cut off at their limit
+    replies[1] = replies[2]
     with pytest.raises(EngineError, match=r"m: 2 of 2 questions have no answer \(too long\)"):
         list(runner.ask("m", rows[1:], options, how, n=1, seed=0, chunk=1))
     thinks = options.model_copy(update={"grpo": {"chat_template_kwargs": {"enable_thinking": False}}})
     list(runner.ask("m", rows[:1], thinks, how, n=1, seed=0))
-    assert [one.get("chat_template_kwargs") for one in loaded] == [None, None, {"enable_thinking": False}]
+    assert [one.get("chat_template_kwargs") for one in loaded] == [None, None, None, {"enable_thinking": False}]
 
 
 def test_the_memory_of_training_is_free_before_the_answers_after(work, monkeypatch):
@@ -398,6 +404,40 @@ def test_failed_judge_stops_the_run(work, monkeypatch):
         answer_and_judge("before", options.model, questions, options, folder)
         assert len(folder.rows("samples.jsonl")) == len(asked) == 1
         assert not (work / "failed" / "answers-before.jsonl").exists()
+
+
+def test_each_chat_has_its_pair_and_failed_judging_stops(work, monkeypatch):
+    """Two chats about one text end alike; what a failing judge did not judge is asked for again."""
+    reference = "The bridge was built in 1931. The mill was built in 1950."
+    good, bad = "The bridge was built in 1931.", "The mill was built in 1950."
+    rows = [
+        {"question": "When?", "reference": reference, "prompt": [{"role": "user", "content": f"{what}: when?"}]}
+        for what in ("bridge", "mill")
+    ]
+    asked: list[int] = []
+
+    def ask(_: str, rows: Any, *__: Any, **how: Any) -> Iterator[Any]:
+        assert how["whole"]
+        for row in rows:
+            asked.append(row["place"])
+            own = {k: v for k, v in row.items() if k != "prompt"}
+            yield [
+                {**own, "answer": text} for text in (good, f"{bad} It is red.", f"{good} It is blue.")[row["place"] :]
+            ]
+
+    monkeypatch.setattr("mitigate.recipes.runner.ask", ask)
+    options, judge = load(recipe(work, DPO), oracle=Failing()), Failing()
+    options._annotators["oracle"] = judge
+    with open_run(work / "chats", options) as folder:
+        judge.failing = 2
+        with pytest.raises(EngineError, match="of the sentences failed"):
+            mask_dpo.prepare(options, Questions(rows, {}), folder)
+        assert folder.rows("sampled.jsonl") == []
+        judge.failing = 0
+        mask_dpo.prepare(options, Questions(rows, {}), folder)
+        assert asked == [0, 0, 1]
+        pairs = [[pair["prompt"][0]["content"], pair["rejected"][0]["content"]] for pair in folder.rows("pairs.jsonl")]
+    assert pairs == [["bridge: when?", f"{bad} It is red."]]
 
 
 def test_killed_sampling_goes_on(dpo, work, monkeypatch):

@@ -302,6 +302,25 @@ def test_naming_what_the_text_is_about_earns_nothing():
     assert float(known) == -1.0
 
 
+def test_thinking_is_not_what_is_judged():
+    """In another language it changes neither the guard against lists nor who can judge; no annotator is shown it."""
+
+    class Polyglot(Yes):
+        languages, reads = ("en", "zh"), (*Yes.reads, "answer")
+
+    class English(Counting):
+        languages = ("en",)
+
+    listed = "Ada Finch 1931. River Tamsin 412 metres. Two lanes road. Three arches stone."
+    for said, annotator in ((listed, Polyglot()), (GOOD, English())):
+        reward = SentenceReward(annotator, copy_share=None)
+        texts = [said, f"<think>桥是一九三一年开放的，我们必须这样说。</think>{said}"]
+        alone, thought = reward(completions=texts, reference=[REFERENCE] * 2, question=["What of the bridge?"] * 2)
+        assert float(alone) == float(thought)
+        assert annotator.rows[0]
+        assert "think" not in str(annotator.rows)
+
+
 def test_unusable_rows_have_no_score_and_are_counted():
     class Polyglot(Counting):
         languages = None
@@ -325,6 +344,9 @@ def test_unusable_rows_have_no_score_and_are_counted():
         reward(completions=[GOOD], reference=[REFERENCE])
     # Where the row itself says which language it wants, drifting is no way out of being judged.
     (drifted,) = reward(completions=["好的。"], reference=[REFERENCE], question=["When?"], language=["en"])
+    names = {"reference": ["桥由 Ada Finch 设计。"], "question": ["谁设计了桥？"], "language": ["zh"]}
+    (named,) = reward(completions=["Ada Finch"], **names)  # in Latin letters, as the reference has them
+    assert float(named) > float(reward(completions=["It was designed by a man of the town."], **names)[0]) == -1.0
     assert float(drifted) == -1.0
     assert [[s.reward for s in parts] for parts in drifted.segments.values()] == [[-1.0]] * 4
 

@@ -32,6 +32,8 @@ def test_alarm_acts_once_and_survives_resuming(on_gap, beta, stops, caplog):
         guard.on_log(None, SimpleNamespace(global_step=i), flow, row)
     assert (trainer.beta, flow.should_training_stop, rows[-1]["beta"]) == (beta, stops, beta)
     assert caplog.text.count("step 7: the reward rises") == 1
+    nothing = {"reward": None, "kl": None, "judge/hallucination_rate": 0.3}  # as TRL logs a step without a reward
+    Control(trainer, kl_target=0.1, readings=1).on_log(None, SimpleNamespace(global_step=12), flow, nothing)
     again = SimpleNamespace(beta=0.2)
     Control(again, on_gap=on_gap, readings=8).on_train_begin(None, SimpleNamespace(log_history=rows), flow)
     assert again.beta == beta
