@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -178,16 +178,16 @@ def kept_vectors(encode: Encode, path: str | Path, fingerprint: str) -> Encode:
 class CachedEngine:
     """An engine that asks only what its cache does not hold, and equal chats of one batch once.
 
-    Every answer is stored the moment it comes, so a killed run loses only what was on its way. ``failed`` chats have
-    got no answer, the last of them because of ``last_error``; the next time they are asked again.
+    Every answer is stored the moment it comes, so a killed run loses only what was on its way. ``errors`` says why
+    requests have no answer, the last one last, by chat and draw, since another limit of tokens may give one; the next
+    time they are asked again.
     """
 
     def __init__(self, engine: Engine, cache: ResponseCache | str | Path) -> None:
         self.engine = engine
         self.cache = cache if isinstance(cache, ResponseCache) else ResponseCache(cache)
         self.name, self.identity = engine.name, engine.identity
-        self.failed = 0
-        self.last_error: str | None = None
+        self.errors: dict[str, str] = {}
 
     def chat(
         self, chats: Sequence[Chat], sampling: Sampling | None = None, *, on_result: OnResult | None = None
@@ -201,6 +201,10 @@ class CachedEngine:
         results: dict[int, ChatResult] = {}
 
         def give(key: str, result: ChatResult) -> None:
+            if result.error is not None or self.errors:
+                request = request_key(self.identity, chats[places[key][0]], replace(sampling, max_tokens=1))
+                self.errors.pop(request, None)
+                self.errors |= {} if result.error is None else {request: result.error}
             for index in places[key]:
                 results[index] = result
                 if on_result is not None:
@@ -214,8 +218,6 @@ class CachedEngine:
         def keep(place: int, result: ChatResult) -> None:
             if result.error is None:
                 result = self.cache.put(asked[place], result)
-            else:
-                self.failed, self.last_error = self.failed + 1, result.error
             give(asked[place], result)
 
         if asked:

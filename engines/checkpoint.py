@@ -158,6 +158,11 @@ def snapshot_of(hub_id: str) -> Path:
     return Path(snapshot_download(hub_id, local_files_only=True))
 
 
+def encodable(message: Mapping[str, str]) -> dict[str, str]:
+    """A message as tokenizers take it: half a character is a question mark."""
+    return {name: text.encode("utf-8", "replace").decode() for name, text in message.items()}
+
+
 def prompt_ids(tokenizer: Any, chat: Chat, more: Mapping[str, Any] | None = None) -> list[int]:
     """The token ids of a chat and the opening of the assistant's turn, by the chat template, which also gets ``more``.
 
@@ -166,7 +171,7 @@ def prompt_ids(tokenizer: Any, chat: Chat, more: Mapping[str, Any] | None = None
     not take this chat (a system message, two user turns, …).
     """
     encoded = tokenizer.apply_chat_template(
-        [dict(message) for message in chat], add_generation_prompt=True, return_dict=True,
+        list(map(encodable, chat)), add_generation_prompt=True, return_dict=True,
         sanitize_control_tokens=True, **more or {},
     )  # fmt: skip
     return list(encoded["input_ids"])

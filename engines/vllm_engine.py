@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from engines.checkpoint import checkpoint_identity, locate, opened
+from engines.checkpoint import checkpoint_identity, encodable, locate, opened
 from engines.types import Chat, ChatResult, OnResult, Sample, Sampling, Token, chat_seed, check_chats
 from engines.usage import METER
 
@@ -67,7 +67,7 @@ class VllmEngine:
     def _chat(self, chats: Sequence[Chat], sampling: Sampling) -> list[ChatResult]:
         """vLLM refuses a whole batch for one chat that is too long: halve it until that chat stands alone."""
         try:
-            messages = [[dict(message) for message in chat] for chat in chats]
+            messages = [list(map(encodable, chat)) for chat in chats]
             params = [_params(sampling, chat) for chat in chats]
             outputs = self._llm.chat(messages, params, use_tqdm=False, **self._template)
         except self._refused as error:

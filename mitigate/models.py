@@ -103,8 +103,8 @@ def open_named(
 
 def failures(engines: Iterable[Engine]) -> str | None:
     """Which engines with a cache left requests without an answer, how many and why; None where none did."""
-    failing = [engine for engine in engines if isinstance(engine, CachedEngine) and engine.failed]
-    said = [f"{e.name}: {counted(e.failed, 'request')} failed, the last: {e.last_error}" for e in failing]
+    failing = [(e.name, list(e.errors.values())) for e in engines if isinstance(e, CachedEngine) and e.errors]
+    said = [f"{name}: {counted(len(why), 'request')} failed, the last: {why[-1]}" for name, why in failing]
     return "; ".join(said) or None
 
 

@@ -343,7 +343,7 @@ def _filler(llms: Mapping[str, Sequence[str]], how: Mapping[str, Any], cache: Pa
 
     def process(records: list[Record]) -> list[Record]:
         for engine in opened.values():
-            engine.failed = 0
+            engine.errors.clear()
         asked = models.fill(records, references, answers=answers, **how)
         if failed := models.failures(opened.values()):
             raise RuntimeError(failed)

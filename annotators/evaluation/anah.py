@@ -196,23 +196,25 @@ def _answers(number: int, topic: Mapping[str, Any], report: Report) -> Iterator[
 
 
 def _sentences(
-    answer: str, texts: Sequence[str], language: str, report: Report, where: str
+    answer: str, texts: Sequence[str | None], language: str, report: Report, where: str
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """The annotated sentences of one answer; none where it must be left out."""
-    found: list[Tagged] = []
+    """The annotated sentences of one answer; none where it must be left out. A text is null for a sentence that nobody
+    could judge."""
+    found: list[Tagged | None] = []
     for text in texts:
         try:
-            found.append(parse_tagged(_BRACKET.sub("<", str(text))))
+            found.append(None if text is None else parse_tagged(_BRACKET.sub("<", str(text))))
         except ParseFailure as error:
             report.skip(f"with an annotation that can't be read ({error})", where)
             return []
-    names = [tagged.points[0] if tagged.points else "" for tagged in found]
+    names = [tagged.points[0] if tagged and tagged.points else "" for tagged in found]
     named = named_spans(answer, names)
     ways = {"the sentences that are named": named} if named else splittings(answer, language)
     best: tuple[float, str, list[tuple[int, int]]] = (-1.0, "", [])
     for how, spans in ways.items():
         if len(spans) == len(found):
-            there = [old in answer[a:b] for (a, b), t in zip(spans, found, strict=True) for old, _ in t.corrections]
+            edits_there = (t.corrections if t else () for t in found)
+            there = [old in answer[a:b] for (a, b), own in zip(spans, edits_there, strict=True) for old, _ in own]
             named_there = ((name, answer[a:b]) for (a, b), name in zip(spans, names, strict=True) if name)
             there += [fuzz.ratio(folded(name)[0], folded(text)[0]) >= 100 * LEAST for name, text in named_there]
             share = sum(there) / len(there) if there else 1.0
@@ -227,6 +229,8 @@ def _sentences(
     report.aligned[how] += 1
     rows = []
     for (start, end), tagged, text in zip(spans, found, texts, strict=True):
+        if tagged is None:
+            continue
         piece = answer[start:end]
         edits = [pair for pair in tagged.corrections if pair[0] and pair[0] in piece]
         report.lost_edits += len(tagged.corrections) - len(edits) + len(tagged.problems)

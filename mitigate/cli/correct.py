@@ -68,11 +68,11 @@ def add_parser(subparsers: Subparsers) -> None:
         parser.input("This JSON Lines file holds the records.")
         parser.output(continued=True)
         parser.annotator()
+        parser.cache()
         parser.max_failed()
         parser.chunk_size()
         parser.set_defaults(run=run)
     one.engine("This language model writes flagged sentences anew from their evidence.")
-    one.cache()
     one.flag("--delete", "Sentences that stay hallucinated are taken out.")
     text = "An abstention replaces an answer whose hallucination rate stays above RATE, from 0 to 1."
     one.number("--abstain-above", text, "a rate from 0 to below 1", lambda rate: 0 <= rate < 1, "RATE")
@@ -125,6 +125,8 @@ def _run(
     summarise: Callable[[Sequence[Record]], tuple[Record, str]],
     matches: Matches = lambda _, __: None,
 ) -> int:
+    if engines_in(args.annotator):
+        options = {"cache": args.cache_file(), **options}
     with continued(args, check, added, matches) as (job, fingerprints):
         annotator = annotator_for(args, options, job, fingerprints)
 

@@ -13,6 +13,7 @@ from collections import Counter
 from contextlib import closing
 from functools import partial
 
+from annotators.base import engines_in
 from annotators.records import failed_share
 from engines.types import EngineError
 from engines.usage import METER
@@ -55,6 +56,8 @@ def run(args: Args) -> int:
     if args.engine is None:
         if missing := sum(not pair.get("reference") for pair in pairs):
             raise UsageError(f"--annotator: {missing} of {len(pairs)} pairs have no reference to judge against")
+        if engines_in(args.annotator):
+            options = {"cache": args.cache_file(), **options}
         judged = with_silence(pairs, partial(by_annotator, annotator=open_annotator(args.annotator, options)))
     else:
         cost = estimate(pairs)

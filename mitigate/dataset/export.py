@@ -67,17 +67,18 @@ def anah_rows(records: Iterable[Record]) -> list[Record]:
     rows = []
     for name, found in topics.items():
         questions = list(dict.fromkeys(record["question"] for record in found))
-        given: dict[str, dict[str, dict[str, Record]]] = {column: {} for column in ANSWERS}  # by model and question
-        for record in found:
+        given: dict[str, dict[tuple[str, str], dict[str, Record]]] = {column: {} for column in ANSWERS}
+        for record in found:  # by model and pass, since a model may be asked in several ways, and by question
             column = WITH if record["source"] == SOURCES[True] else WITHOUT
-            given[column].setdefault(record["model"], {})[record["question"]] = record
-        for pair in zip_longest(*(given[column].items() for column in ANSWERS), fillvalue=(None, {})):
+            asked = record["model"], record["id"].rpartition("/")[2]
+            given[column].setdefault(asked, {})[record["question"]] = record
+        for pair in zip_longest(*(given[column].items() for column in ANSWERS), fillvalue=((None, ""), {})):
             row: Record = {
                 "name": name,
                 "documents": [found[0]["reference"]],
                 "selected_questions": questions,
                 **{key: found[0][key] for key in ("language", "category", "domain")},
-                "models": {column: model for column, (model, _) in zip(ANSWERS, pair, strict=True)},
+                "models": {column: model for column, ((model, _), _) in zip(ANSWERS, pair, strict=True)},
                 "annotated_by": {},
             }
             for column, (_, by_question) in zip(ANSWERS, pair, strict=True):

@@ -72,6 +72,16 @@ class Build:
     def file(self, name: str) -> Path:
         return self.folder / f"{name}.jsonl"
 
+    def once(self, name: str, write: Callable[[Path], tuple[int, int]]) -> int:
+        """The rows of a file, which is written where it is not there yet, or empty: a person may have corrected it."""
+        file = self.file(name)
+        if file.is_file() and file.stat().st_size:
+            kept, bad = (sum(1 for _ in read_rows(one)) if one.is_file() else 0 for one in (file, rejected_path(file)))
+        else:
+            kept, bad = write(file)
+        self.rejected[name] = bad
+        return kept
+
     def stage(
         self, source: str, output: str, process: Callable[..., Sequence[Record]], asked: Asked | None = None,
         check: Check = lambda _: [], **more: Any,
@@ -151,14 +161,14 @@ def run(options: Options, folder: RunFolder) -> int:
 
 def _read(build: Build) -> None:
     topics, corpus = build.options.files()
-    for name, (kept, bad) in (
-        ("01_topics", sources.read_topics(topics, build.file("01_topics"))),
-        ("02_documents", sources.read_corpus(corpus, build.file("02_documents"))),
+    for name, read in (
+        ("01_topics", partial(sources.read_topics, topics)),
+        ("02_documents", partial(sources.read_corpus, corpus)),
     ):
-        build.rejected[name] = bad
+        kept = build.once(name, read)
         if not kept:
             raise UsageError(f"{name[3:]}: none is usable; see {rejected_path(build.file(name))}")
-        say(f"{name}: {kept:,} usable, {bad:,} rejected")
+        say(f"{name}: {kept:,} usable, {build.rejected[name]:,} rejected")
 
 
 def _references(build: Build) -> str:
@@ -210,8 +220,7 @@ def _answers(build: Build, name: str) -> str:
             name, f"09_{key}", questions.answer, asked,
             key=key, with_reference=asked.with_reference, characters=build.options.document_characters,
         )  # fmt: skip
-    kept, build.rejected["10_records"] = questions.write_records(build.file(name), build.file("10_records"), keys)
-    if not kept:
+    if not build.once("10_records", lambda output: questions.write_records(build.file(name), output, keys)):
         raise EngineError(f"answers: there is none to annotate; see the .rejected.jsonl files in {build.folder}")
     return "10_records"
 

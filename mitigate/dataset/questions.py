@@ -185,8 +185,8 @@ def write_records(source: Path, output: Path, keys: Sequence[str]) -> tuple[int,
                     "model": answer["model"], "source": SOURCES[answer["with_reference"]],
                     "cut_off": answer["cut_off"], "reference": row["reference"],
                 })  # fmt: skip
-    write_lines(output, records)
     set_aside(missing, output)
+    write_lines(output, records)
     return len(records), len(missing)
 
 

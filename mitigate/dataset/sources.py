@@ -81,8 +81,8 @@ def read_topics(path: Path, output: Path) -> tuple[int, int]:
         said = {key: line.record.get(key) or None for key in ("category", "domain", "description")}
         aliases = line.record.get("aliases") or []
         good.append({"topic": name, "language": _language(line.record, name), **said, "aliases": aliases})
-    write_lines(output, good)
     set_aside(bad, output)
+    write_lines(output, good)
     return len(good), len(bad)
 
 
@@ -103,8 +103,8 @@ def read_corpus(paths: Sequence[Path], output: Path) -> tuple[int, int]:
             title, text = " ".join(line.record["title"].split()), line.record["text"].strip()
             language = line.record.get("language") or language_of(text)
             good.append({"document": name, "title": title, "language": language, "text": text})
-    write_lines(output, good)
     set_aside(bad, output)
+    write_lines(output, good)
     return len(good), len(bad)
 
 

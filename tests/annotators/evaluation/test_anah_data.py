@@ -90,6 +90,12 @@ def test_named_sentences_go_before_any_split() -> None:
     assert (rows, report.aligned) == (["他说：", "好。他走了。"], {"lines": 1})
 
 
+def test_sentences_that_nobody_judged_leave_the_others() -> None:
+    notes = ["<Hallucination> Unverifiable", None, "<Hallucination> None"]
+    rows, report = one_answer("It is old. It is red. It fell.", notes)
+    assert (rows, report.left_out) == (["It is old.", "It fell."], {})
+
+
 def test_rows_of_another_shape_are_counted() -> None:
     rows, report = flatten([
         {"name": "x"},

@@ -136,9 +136,13 @@ def test_a_broken_or_stopping_server_loses_nothing(tmp_path, capsys):
         assert main(["run", str(path), "--output", str(out)]) == 1
         assert "go on with: mitigate run" in capsys.readouterr().err
         assert len(rows(out / "06_distinct.jsonl")) == 2
+        corrected = rows(out / "02_documents.jsonl")
+        corrected[0]["title"] += ", by hand"
+        write_rows(out / "02_documents.jsonl", corrected)
         down["on"] = False
         assert main(["run", str(path), "--output", str(out)]) == 3
     assert "a question that could be read for the topic '望海楼'" in capsys.readouterr().err
+    assert rows(out / "02_documents.jsonl") == corrected  # a complete file is never written again
     assert len(rows(out / "dataset/anah.jsonl")) == 2
 
 

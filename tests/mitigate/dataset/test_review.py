@@ -31,10 +31,13 @@ def test_run_waits_for_review(tmp_path, capsys):
         sentence |= {"label": "contradictory", "fragments": [{"text": evidence}]}
         sentence["correction"] = [{"from": "1702", "to": "1931"}]
         wrong["sentences"][0]["label"] = "true"
-        write_rows(out / "11_annotated_reviewed.jsonl", [wrong, record])  # of the others nothing is said
+        review = write_rows(out / "11_annotated_reviewed.jsonl", [wrong, record])  # of the others nothing is said
+        written = review.read_bytes() + b'{"id": "typo",}'
+        review.write_bytes(written)
         assert main(again) == 3
+        assert review.read_bytes() == written  # a person's file stays as it is
     assert "sentences[0]: expected one of the labels supported, contradictory" in capsys.readouterr().err
-    assert len(rows(out / "11_annotated_reviewed.jsonl.rejected.jsonl")) == 1
+    assert len(rows(out / "11_annotated_reviewed.jsonl.rejected.jsonl")) == 2
     written = [
         note for row in rows(out / "dataset/anah.jsonl") for column in ("GPT3.5_answers_D", "InternLM_answers")
         for notes in row[f"human_{column}_ann"] if notes for note in notes if note

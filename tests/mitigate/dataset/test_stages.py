@@ -156,7 +156,7 @@ def test_several_edits_and_unchecked_sentences_in_anah_rows():
     said = [("q1", "m", "with reference", [wrong, sentence("?", 30, None)]), ("q2", "n", "without reference", []),
             ("q1", "k", "without reference", [])]  # fmt: skip
     keys = ("question", "model", "source", "sentences")
-    records = [{**base, **dict(zip(keys, values, strict=True))} for values in said]
+    records = [{**base, "id": "T/1/1", **dict(zip(keys, values, strict=True))} for values in said]
     first, second = anah_rows(records)
     assert first["models"] == {"GPT3.5_answers_D": "m", "InternLM_answers": "n"}
     assert second["models"] == {"GPT3.5_answers_D": None, "InternLM_answers": "k"}
@@ -166,6 +166,10 @@ def test_several_edits_and_unchecked_sentences_in_anah_rows():
         None,
     ], None]  # fmt: skip
     assert (second["InternLM_answers"], second["GPT3.5_answers_D"]) == (["x", None], [None, None])
+    again = {**records[0], "id": "T/1/2", "answer": "y", "sentences": [wrong]}  # of the same model, asked otherwise
+    made = anah_rows([*records, again])
+    assert [row["GPT3.5_answers_D"][0] for row in made] == ["x", "y"]
+    assert [row["models"]["GPT3.5_answers_D"] for row in made] == ["m", "m"]
 
 
 def test_stages_of_other_sources_are_refused(tmp_path):

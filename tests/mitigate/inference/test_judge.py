@@ -3,6 +3,7 @@
 import json
 import math
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -126,5 +127,15 @@ def test_the_command_without_an_llm(tmp_path, capsys, monkeypatch):
     args = ["judge", "--input", str(source), "--output", str(out), "--annotator", "embedded"]
     assert main([*args, "--expected-rate", "0.3", "--json"]) == 0
     assert asked == [("embedded", {"expected_rate": 0.3})]
+    llm = ["--annotator", "generative:openai:m@http://127.0.0.1:9/v1", "--overwrite"]
+    assert main([*args[:-2], *llm, "--cache", str(tmp_path / "kept")]) == 0
+    assert main([*args[:-2], *llm]) == 0
+    assert [options for _, options in asked[1:]] == [
+        {"cache": tmp_path / "kept"}, {"cache": Path(f"{out}.cache.sqlite")},
+    ]  # fmt: skip
+    assert main([*args, "--overwrite", "--cache", str(tmp_path / "kept")]) == 2
+    capsys.readouterr()
+    del asked[1:]
+    assert main([*args, "--overwrite", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [found[name] for name in ("n", "method", "baseline", "tie", "unsure")] == [4, 1, 1, 1, 1]

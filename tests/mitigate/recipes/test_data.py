@@ -12,6 +12,7 @@ from mitigate.recipes.config import check
 from mitigate.recipes.data import as_row, check_question, divide, named, read_questions
 from mitigate.recipes.folder import RunFolder
 from mitigate.recipes.options import Columns
+from tests.helpers.jsonl import write_rows
 
 
 def options_of(data: Path, **more: Any) -> rlhf.Options:
@@ -112,6 +113,13 @@ def test_csv_is_read(tmp_path):
         (tmp_path / "own.csv").write_text(text)
         with pytest.raises(UsageError, match=f"own.csv: expected columns named context, got 'question', {got}; no con"):
             read_questions(options, RunFolder(tmp_path))
+
+
+def test_data_without_a_usable_question_says_why(tmp_path):
+    write_rows(tmp_path / "own.jsonl", [{"query": "Who?", "context": "A"}] * 3)
+    told = "3 lines were rejected, the first: question: expected .* got nothing; reference: expected .*columns: "
+    with pytest.raises(UsageError, match=told):
+        read_questions(options_of(tmp_path / "own.jsonl"), RunFolder(tmp_path))
 
 
 def test_division_is_by_reference_and_seed():

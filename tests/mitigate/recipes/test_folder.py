@@ -127,6 +127,11 @@ def test_run_that_could_not_start_leaves_no_folder(recipe, tmp_path):
     out = tmp_path / "run"
     assert main(["run", str(recipe(refuse="run")), "--output", str(out)]) == 2
     assert not out.exists()
+    out.mkdir()
+    (out / "rejected.jsonl").write_text("{}\n")  # what a start that failed said of bad lines
+    assert main(["run", str(recipe(refuse="run")), "--output", str(out)]) == 2
+    assert [file.name for file in out.iterdir()] == ["rejected.jsonl"]
+    assert main(["run", str(recipe()), "--output", str(out)]) == 0
 
 
 def test_only_the_first_process_writes(recipe, tmp_path, monkeypatch):

@@ -209,6 +209,7 @@ def test_bad_lines_stop_no_other(tmp_path):
         {"select": "fewl", "reference_llms": LLM, "scoring": {"expertise": "similarity"}},
         "scoring.expertise: nothing makes IW/CO pairs here",
     ),
+    ({"engine": LLM["llm"], "select": "fewl", "reference_llms": LLM}, "reference_llms: expected another engine than "),
     ({"correct": False, "delete": True}, "for correct: true only"),
     ({"temperature": 0}, "temperature: .*greater than 0"),
     ({"regenerate": "gpt"}, "expected KIND:MODEL"),
