@@ -237,6 +237,7 @@ def test_a_wording_that_was_not_trained_on(
 
 @pytest.mark.parametrize(("args", "message"), [
     (["--annotator", "embedded", "--disturbed-prompts"], "embedded is asked in no words"),
+    (["--annotator", "embedded", "--without-reference"], "embedded judges against a reference"),
     (["--annotator", "embedded", "--bertscore", "packaged"], "expected --texts beside it"),
     (["--annotator", "embedded", "--judgements", "{data}"], "would be written over"),
     (["--annotator", "a", "--compare", "a", "b"], "not allowed with"),
