@@ -52,7 +52,7 @@ def test_choose_correct_and_withhold(tmp_path, capsys):
         command = ["run", str(recipe(tmp_path, server.url, abstain_above=0.6)), "--output", str(out)]
         assert main(command) == 3
         asked, printed = server.requests[:], capsys.readouterr()
-        assert main(command) == 0  # complete: it is only shown again
+        assert main(command) == 3  # complete: it is only shown again
         assert server.requests == asked
     assert all(REFERENCE.strip() in body["messages"][0]["content"] for body in asked)
     rows = read(out / "results.jsonl")
