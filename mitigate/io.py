@@ -422,7 +422,7 @@ def check_paths(sources: Sequence[Path], output: Path | None, *, overwrite: bool
     for source in sources:
         if not source.is_file():
             reason = "it is not a regular file" if source.exists() else "no such file"
-            hint = f"; for all of its files give {source}/*.jsonl" if source.is_dir() else ""
+            hint = f"; put its files into one: cat {source}/*.jsonl > all.jsonl" if source.is_dir() else ""
             raise UsageError(f"cannot read {source}: {reason}; --input takes a file of JSON Lines{hint}")
         for path in () if output is None else (output, rejected_path(output)):
             if path.resolve() == source.resolve() or (path.exists() and path.samefile(source)):

@@ -241,16 +241,19 @@ def _is_sentence(sentence: Any, record: Record) -> bool:
     )  # fmt: skip
 
 
-def read_answers(paths: Sequence[Path]) -> tuple[list[JudgedAnswer], int]:
-    """The answers of all files, and how many lines are bad, which are told. UsageError: a file can't be read, or
-    holds the judgements of several annotators."""
+def read_answers(paths: Sequence[Path], *, gold: bool = False) -> tuple[list[JudgedAnswer], int]:
+    """The answers of all files, and how many lines are bad, which are told; with ``gold`` the labels that a person gave
+    annotated records, where one did. UsageError: a file can't be read, or holds the judgements of several annotators.
+    """
     answers: dict[Hashable, list[JudgedAnswer]] = {}
     by: dict[Path, str] = {}
     good, bad = _read(paths, check_either)
     for path, line in good:
         record = line.record or {}
-        add = _add_record if "sentences" in record else _add_row
-        add(answers, record, path, line.number)
+        if "sentences" in record:
+            _add_record(answers, record, path, gold)
+        else:
+            _add_row(answers, record, path, line.number)
         name = record.get("annotator")  # of a row, as `mitigate evaluate --judgements` writes it
         if isinstance(name, str) and by.setdefault(path, name) != name:
             raise UsageError(
@@ -282,10 +285,14 @@ def _judged(record: Record, sentence: Record, text: str, start: int) -> JudgedSe
     return JudgedSentence(_id(record), start, text, folded(record["reference"]), sentence["label"], places, mended)
 
 
-def _add_record(answers: dict[Hashable, list[JudgedAnswer]], record: Record, path: Path, _: int) -> None:
+def _add_record(answers: dict[Hashable, list[JudgedAnswer]], record: Record, path: Path, gold: bool) -> None:
     key = (record.get("question") or "", record["answer"])
     answer = JudgedAnswer(key, *_names(record, path), record["answer"], ordered=True)
     answer.sentences += [_judged(record, s, s["text"], s["start"]) for s in record["sentences"]]
+    if gold and any(s.get("gold") for s in record["sentences"]):  # a person's, who wrote no evidence
+        labels = [s.get("gold") for s in record["sentences"]]
+        pairs = zip(answer.sentences, labels, strict=True)
+        answer.sentences = [replace(s, label=label, places=None, corrected=None) for s, label in pairs]
     answers[(str(path), len(answers))] = [answer]
 
 

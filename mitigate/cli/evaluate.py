@@ -194,6 +194,8 @@ def _checked(args: Args) -> tuple[tuple[int, ...] | None, list[Path], dict[str, 
     if args.disturbed_prompts and (args.prompt or args.templates):
         raise UsageError("--disturbed-prompts chooses the wording: leave out --prompt and --templates")
     for name in names:
+        if args.without_reference and engine_in(name) is None:
+            raise UsageError(f"--without-reference: {name} judges against a reference; expected generative:KIND:MODEL")
         if args.disturbed_prompts and engine_in(name) is None:
             raise UsageError(f"--disturbed-prompts: {name} is asked in no words; expected generative:KIND:MODEL")
         check_annotator(name, "--compare" if args.compare else "--annotator")

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from annotators.base import Annotator
 from engines.cache import CacheError
+from engines.packaged import sha256
 from engines.types import EngineError
 from engines.usage import METER
 from mitigate.cli.options import Args, Subparsers, add_command, print_json
@@ -82,16 +83,20 @@ def run(args: Args, *, program: str, tasks: tuple[str, ...], annotators: Mapping
     inside = path.resolve().is_relative_to(recipes_folder().resolve())
     name = path.resolve().relative_to(recipes_folder().resolve()) if inside else Path(path.name)
     output = args.output or Path("out/runs") / "-".join(name.with_suffix("").parts)
+    digests = {name: sha256(Path(name)) for name in sorted(input_files(options.model_dump(mode="json")))}
     with open_run(output, options, overwrite=args.overwrite) as folder:
         print(f"# run folder: {output}", flush=True)
         if folder.done is not None and not args.overwrite:  # which another process may be deleting
+            code = folder.exit_code(digests)
             show = getattr(module, "show", None)  # of a task that prints more than figures
             print(f"complete since an earlier run{'' if show else f': {folder.done}'}", flush=True)
             if show:
                 show(folder)
-            return 0
+            return code
         try:
-            return int(module.run(options, folder) or 0)
+            code = int(module.run(options, folder) or 0)
+            folder.keep_inputs(digests, code)
+            return code
         except UsageError:
             folder.discard()
             raise
@@ -105,6 +110,14 @@ def run(args: Args, *, program: str, tasks: tuple[str, ...], annotators: Mapping
     again = shlex.join([args.recipe, *overrides, "--output", str(output), *args.cost_words()])
     say(f"{why}; what is done is kept, go on with: {program} {again}")
     return code
+
+
+def input_files(value: object) -> set[str]:
+    """The data files that a recipe's options name."""
+    if isinstance(value, str):
+        return {value} if value.endswith((".jsonl", ".json", ".csv", ".yaml")) and Path(value).is_file() else set()
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return set().union(*map(input_files, inner))
 
 
 def print_recipes(args: Args) -> int:

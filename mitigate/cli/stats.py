@@ -45,7 +45,7 @@ def run(args: Args) -> int:
         raise UsageError("give --input FILE…, or --agreement A B")
     check_paths(args.input or args.agreement, args.output, overwrite=args.overwrite)
     if args.agreement:
-        found = [read_answers([path]) for path in args.agreement]
+        found = [read_answers([path], gold=right) for path, right in zip(args.agreement, (False, True), strict=True)]
         rejected = sum(bad for _, bad in found)
         page, figures = agreement_page([answers for answers, _ in found], args)
     else:

@@ -5,6 +5,7 @@
     metrics.jsonl    {"step": …, name: value, …}, one object per line
     samples.jsonl    annotated answers, {"when": "before" | "after", …record}
     done.json        the final figures; there only when the run is complete
+    inputs.json      digests of the data files of a complete run, and its exit code
 
 A folder belongs to one resolved recipe: a second run of it goes on where the first one stopped, a run of another
 recipe is refused. A lock keeps a second process away and dies with its process. Of several processes that a launcher
@@ -38,7 +39,7 @@ VERSIONS = "versions.json"
 METRICS = "metrics.jsonl"
 SAMPLES = "samples.jsonl"
 REJECTED = "rejected.jsonl"
-DONE = "done.json"
+DONE, INPUTS = "done.json", "inputs.json"
 LOCK = ".lock"
 PACKAGES = (
     "torch", "transformers", "trl", "peft", "accelerate", "datasets", "sentence-transformers",
@@ -88,6 +89,22 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     def write(self, name: str, text: str) -> None:
         if self.writes:
             write_bytes(self / name, text.encode())
+
+    def keep_inputs(self, digests: Mapping[str, str], code: int) -> None:
+        """Write what the files were that a complete run was made of, and its exit code."""
+        if self.writes and self.path.is_dir() and self.done is not None:
+            self.write(INPUTS, json.dumps({"sha256": dict(digests), "exit_code": code}, indent=1) + "\n")
+
+    def exit_code(self, digests: Mapping[str, str]) -> int:
+        """That of a complete run; UsageError where a file that it was made of has changed."""
+        file = self / INPUTS
+        kept = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"sha256": {}, "exit_code": 0}
+        if changed := [name for name, digest in digests.items() if kept["sha256"].get(name, digest) != digest]:
+            raise UsageError(
+                f"{self.path} is complete, and {', '.join(changed)} changed since then: begin anew with --overwrite, "
+                "or choose another --output"
+            )
+        return int(kept["exit_code"])
 
     def finish(self, figures: Mapping[str, Any]) -> None:
         self.write(DONE, json.dumps(dict(figures), indent=1, ensure_ascii=False) + "\n")

@@ -197,9 +197,10 @@ def test_the_command_writes_everything(data, tmp_path, monkeypatch, capsys):
 
 def test_without_reference_hides_it_and_marks_the_rows(data, tmp_path, monkeypatch):
     blind = Gold()
-    asked = ("--input", data, "--annotator", "x/a", "--without-reference", "--json")
+    name = "generative:openai:m@http://127.0.0.1:1/v1"
+    asked = ("--input", data, "--annotator", name, "--without-reference", "--json")
     written = ("--output", tmp_path / "f.json", "--judgements", tmp_path / "s.jsonl")
-    assert run(monkeypatch, {"x/a": blind}, *asked, *written) == 0
+    assert run(monkeypatch, {name: blind}, *asked, *written) == 0
     assert all(row["reference"] == "" and row["parametric"] is True for row in blind.seen)
     assert not any({"label", "fragments", "correction", "edits", "annotation"} & set(row) for row in blind.seen)
     assert json.loads((tmp_path / "f.json").read_text())["run"]["parametric"] is True
@@ -237,6 +238,7 @@ def test_a_wording_that_was_not_trained_on(
 
 @pytest.mark.parametrize(("args", "message"), [
     (["--annotator", "embedded", "--disturbed-prompts"], "embedded is asked in no words"),
+    (["--annotator", "embedded", "--without-reference"], "embedded judges against a reference"),
     (["--annotator", "embedded", "--bertscore", "packaged"], "expected --texts beside it"),
     (["--annotator", "embedded", "--judgements", "{data}"], "would be written over"),
     (["--annotator", "a", "--compare", "a", "b"], "not allowed with"),

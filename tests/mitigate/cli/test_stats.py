@@ -68,6 +68,12 @@ def test_agreement_of_two_files(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "2 sentences of 1 answers judged by both; 1 only by the first, 1 only by the second" in out
     assert "| type | 50.00 | 2 |" in out
     assert "| type:contradictory | 0.00 | 1 |" in out
+    human = annotated("One.Two.", ["supported", "unverifiable"])  # labels of the machine, one of a person beside
+    human["sentences"][0]["gold"] = "contradictory"
+    write(b, [human])
+    assert main(["stats", "--agreement", str(a), str(b), "--resamples", "0", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert (figures["type"]["value"], figures["type"]["n"]) == (0.0, 1)
     write(b, [annotated("Nine.", ["supported"])])
     assert main(["stats", "--agreement", str(a), str(b)]) == 2
     assert "no judged sentence of the same answer in common" in capsys.readouterr().err

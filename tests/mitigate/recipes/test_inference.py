@@ -52,7 +52,7 @@ def test_choose_correct_and_withhold(tmp_path, capsys):
         command = ["run", str(recipe(tmp_path, server.url, abstain_above=0.6)), "--output", str(out)]
         assert main(command) == 3
         asked, printed = server.requests[:], capsys.readouterr()
-        assert main(command) == 0  # complete: it is only shown again
+        assert main(command) == 3  # complete: it is only shown again
         assert server.requests == asked
     assert all(REFERENCE.strip() in body["messages"][0]["content"] for body in asked)
     rows = read(out / "results.jsonl")
@@ -190,7 +190,7 @@ def test_cut_chunk_begins_again_other_questions_refused(tmp_path, capsys):
     assert (out / "results.jsonl").read_text() == whole
 
 
-def test_bad_lines_stop_no_other(tmp_path):
+def test_bad_lines_stop_no_other(tmp_path, capsys):
     with serving(script) as server:
         path, out = recipe(tmp_path, server.url), tmp_path / "run"
         bad = [{"prompt": "q0?"}, {"prompt": 7}, {"prompt": [{"role": "user"}]}, {"language": 1}]
@@ -198,6 +198,11 @@ def test_bad_lines_stop_no_other(tmp_path):
             file.writelines(json.dumps({"question": "q0?", "reference": REFERENCE, **b}) + "\n" for b in bad)
             file.write(json.dumps({"question": "q0? \ud800", "reference": REFERENCE}) + "\n")
         assert main(["run", str(path), "--output", str(out)]) == 3
+        assert main(["run", str(path), "--output", str(out)]) == 3  # complete, and as before
+        with (tmp_path / "data.jsonl").open("a") as file:
+            file.write("\n")
+        assert main(["run", str(path), "--output", str(out)]) == 2
+    assert "data.jsonl changed since then: begin anew with --overwrite" in capsys.readouterr().err
     assert len(read(out / "rejected.jsonl")) == 5
     assert [row["answer"] for row in read(out / "results.jsonl")][-1] == RIGHT
 
