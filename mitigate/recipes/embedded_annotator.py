@@ -27,7 +27,7 @@ class Stage(Section):
 
 
 class Further(Stage):
-    """The last stage."""
+    """The last stage, after which weights are the mean of those before and after it."""
 
     examples: int = Field(default=23_040, ge=1, description="labelled, edited and paired sentences")
     labels: int | None = Field(default=None, ge=0, description="labelled ones that these are drawn from; null: all")
