@@ -141,7 +141,7 @@ def test_corrections_are_supported_examples_of_the_case(tmp_path: Path) -> None:
 
 
 def test_sentences_about_texts_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    passage = "The pool opens at 7.  The sauna opens at 9. Dogs may not come in."
+    passage = "The pool opens at 7. The sauna opens at 9. Dogs may not come in."
     told = [["It opens at 7.", "It opens at 9."], ["No dogs.", "Dogs may come."]]
     rows = [
         {"topic": f"t{n}", "question": f"{n}?", "passage": passage, "pairs": told, "open": ["Entry is 5 €."]}
