@@ -19,7 +19,8 @@ def add_parser(subparsers: Subparsers) -> None:
     more = (
         "Take the output of `mitigate annotate` with several answers to each question, and write one pair a question, "
         'JSON Lines: {"prompt", "chosen", "rejected", "reference", "chosen_sentences", "rejected_sentences", '
-        '"chosen_item", "rejected_item", "chosen_rate", "rejected_rate"}. Mask-DPO\'s own program reads them too.'
+        '"chosen_item", "rejected_item", "chosen_cut_off", "rejected_cut_off", "chosen_rate", '
+        '"rejected_rate"}. Mask-DPO\'s own program reads them too.'
     )
     parser = add_command(subparsers, "build-preferences", "Make preference pairs from annotated answers.", more)
     parser.input("This JSON Lines file holds annotated answers.")

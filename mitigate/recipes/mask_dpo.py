@@ -20,7 +20,7 @@ from mitigate.recipes.trainer import fit_and_save, rl_arguments, starting_point
 from mitigate.rl.preferences import KEPT, best_against_worst, sentences_of
 
 SAMPLED, PAIRS = "sampled.jsonl", "pairs.jsonl"
-SIDES = ("chosen", "rejected")
+SIDES, CUT = ("chosen", "rejected"), ("chosen_cut_off", "rejected_cut_off")
 CHUNK = 32  # questions sampled and judged between two writes
 TELLING = 8  # characters from which a held-out text in the middle of a prompt is no accident
 show = runner.show
@@ -88,7 +88,7 @@ def prepare(options: Options, questions: Questions, folder: RunFolder) -> None:
     folder.write_rows(SAMPLED, [row for row in done if row["place"] < first])
     rows = [{**row, "place": place} for place, row in enumerate(questions.train)]
     seed = options.seed + 1
-    # A half sentence would be judged, and its end be learned as where to stop.
+    # A half sentence would be judged; where to stop is learned from answers that ended by themselves.
     kinds: Any = {"n": how.per_question, "seed": seed, "chunk": CHUNK, "whole": True}
     for records in runner.ask(options.model, rows[first:], options, how, **kinds):
         found = runner.judged(options.reward.annotator, judge, records)
@@ -148,7 +148,7 @@ def _read_pairs(path: Path) -> list[Record]:
     for line in read_lines(path, check_pair):
         if line.record is None:
             raise UsageError(f"pairs: {path}:{line.number}: {'; '.join(map(str, line.problems))}")
-        pair = {name: line.record[name] for name in ("prompt", *SIDES, "reference") if name in line.record}
+        pair = {name: line.record[name] for name in ("prompt", *SIDES, "reference", *CUT) if name in line.record}
         judged = {f"{side}_sentences": sentences_of(line.record, side, pair[side][-1]["content"]) for side in SIDES}
         rows.append(pair | judged)
     if not rows:

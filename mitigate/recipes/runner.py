@@ -144,7 +144,8 @@ def ask(
 
     Each chat draws from its own stream of the seed, so answers do not depend on their neighbours. ``how`` has
     ``temperature`` and ``max_new_tokens``; with ``whole`` an answer that runs into that limit ends with its last whole
-    sentence, and is left out without one. EngineError where no row has an answer; some without are counted on stderr.
+    sentence, which ``cut_off`` says, and is left out without one. EngineError where no row has an answer; some without
+    are counted on stderr.
     """
     errors: list[str] = []
     # As it is trained: a model that may think does so, or doesn't.
@@ -155,12 +156,13 @@ def ask(
             asked = rows[start : start + chunk]
             sampling = Sampling(how.max_new_tokens, how.temperature, n=n, seed=seed)
             found = engine.chat([row["prompt"] for row in asked], sampling)
-            answers = [
-                {**row, "answer": text}
-                for row, one in zip(asked, found, strict=True)
-                for text in (filter(None, map(whole_answer, one.samples)) if whole else one.texts)
-            ]
-            yield [{key: value for key, value in one.items() if key != "prompt"} for one in answers]
+            own = ({key: value for key, value in row.items() if key != "prompt"} for row in asked)
+            pairs = [(row, sample) for row, one in zip(own, found, strict=True) for sample in one.samples]
+            if whole:
+                texts = [(row, whole_answer(sample), sample.finish_reason == "length") for row, sample in pairs]
+                yield [{**row, "answer": text, "cut_off": cut} for row, text, cut in texts if text]
+            else:
+                yield [{**row, "answer": sample.said} for row, sample in pairs]
             errors += [one.error for one in found if one.error is not None]
             tell(start + len(asked))
     if errors:

@@ -44,7 +44,8 @@ class MaskDPOCollator(DataCollatorForPreference):
     """TRL's collator with ``completion_mask`` zeroed for the tokens that do not count.
 
     The variant keeps the supported sentences of the chosen answer with its end, and the hallucinated ones of the
-    rejected answer; the paper keeps all but the hallucinated, and all but the supported ones, both ends included.
+    rejected answer; the paper keeps all but the hallucinated, and all but the supported ones, both ends included. The
+    end of an answer that was cut off (``chosen_cut_off``, ``rejected_cut_off``) never counts.
 
     Args:
         tokenizer: The trainer's; ValueError where it is slow, or has neither a padding nor an end token.
@@ -97,10 +98,11 @@ class MaskDPOCollator(DataCollatorForPreference):
             )
         owners_T = owners(anchors(decoded, spans_T2), places)
         if self._paper:
-            return [int(j < 0 or segments[j].label not in LEFT_OUT[side]) for j in owners_T]
-        kept = [int(j >= 0 and segments[j].label in KEPT[side]) for j in owners_T]
-        if side == "chosen" and self._eos in ids:
-            kept[len(ids) - 1 - ids[::-1].index(self._eos)] = 1
+            kept = [int(j < 0 or segments[j].label not in LEFT_OUT[side]) for j in owners_T]
+        else:
+            kept = [int(j >= 0 and segments[j].label in KEPT[side]) for j in owners_T]
+        if self._eos in ids and (side == "chosen" or self._paper):
+            kept[len(ids) - 1 - ids[::-1].index(self._eos)] = int(not example.get(f"{side}_cut_off"))
         return kept
 
 

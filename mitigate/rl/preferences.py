@@ -43,7 +43,8 @@ def best_against_worst(
 
     Returns:
         {"prompt", "chosen", "rejected"} as chats, "reference", "chosen_sentences", "rejected_sentences",
-        "chosen_item", "rejected_item", "chosen_rate", "rejected_rate".
+        "chosen_item", "rejected_item", "chosen_rate", "rejected_rate"; "chosen_cut_off" and "rejected_cut_off": whether
+        the answer did not end by itself.
     """
     rates = [hallucination_rate([sentence["label"] for sentence in sample["sentences"]]) for sample in samples]
     known = [rate for rate in rates if rate is not None]
@@ -66,6 +67,7 @@ def best_against_worst(
         "reference": chosen["reference"],
         **{f"{side}_sentences": [{k: s[k] for k in kept} for s in one["sentences"]] for side, one in sides.items()},
         **{f"{side}_item": published_item(one["answer"], one["sentences"]) for side, one in sides.items()},
+        **{f"{side}_cut_off": bool(one.get("cut_off")) for side, one in sides.items()},
         "chosen_rate": low,
         "rejected_rate": high,
     }

@@ -198,7 +198,7 @@ def test_mask_dpo_samples_pairs_and_trains(dpo, work):
 
 def test_mask_dpo_trains_on_published_pairs(dpo, work, capsys):
     """What is read of Mask-DPO's form masks as the pairs that it was made of; a bad line stops before any model."""
-    names = ("prompt", "chosen", "rejected", "chosen_item", "rejected_item")
+    names = ("prompt", "chosen", "rejected", "chosen_item", "rejected_item", "chosen_cut_off", "rejected_cut_off")
     pairs = [{name: pair[name] for name in names} for pair in read_rows(dpo / "pairs.jsonl")]
     file = write_rows(work / "published.jsonl", pairs)
     assert mitigate("run", str(recipe(work, DPO, pairs=str(file))), "--output", str(work / "published")) == 0
@@ -356,7 +356,9 @@ def test_questions_without_an_answer_are_counted(work, monkeypatch, capsys):
     assert "m: 2 of 3 questions have no answer (too long)" in capsys.readouterr().err
     replies[1] = ChatResult(tuple(Sample(text, "length") for text in ("It is old. It is", "It is")))
     (found,) = runner.ask("m", rows[:2], options, how, n=1, seed=0, whole=True)
-    assert [(one["id"], one["answer"]) for one in found] == [(0, "Yes."), (1, "It is old.")]  # cut off at their limit
+    assert [(one["id"], one["answer"], one["cut_off"]) for one in found] == [
+        (0, "Yes.", False), (1, "It is old.", True),
+    ]  # fmt: skip
     replies[1] = replies[2]
     with pytest.raises(EngineError, match=r"m: 2 of 2 questions have no answer \(too long\)"):
         list(runner.ask("m", rows[1:], options, how, n=1, seed=0, chunk=1))

@@ -35,6 +35,10 @@ def test_best_against_worst_by_hand():
     pair = best_against_worst([sample("sc"), sample("s"), sample("sss"), sample("cu?"), sample("nn")])
     assert pair is not None
     assert (pair["chosen_rate"], pair["rejected_rate"]) == (0.0, 1.0)
+    assert (pair["chosen_cut_off"], pair["rejected_cut_off"]) == (False, False)
+    cut = best_against_worst([sample("c"), {**sample("s"), "cut_off": True}])
+    assert cut is not None
+    assert (cut["chosen_cut_off"], cut["rejected_cut_off"]) == (True, False)
     assert [s["label"] for s in pair["chosen_sentences"]] == ["supported"] * 3
     assert pair["rejected_sentences"][1] == {"start": 4, "end": 7, "label": "unverifiable"}
     assert pair["prompt"] == [{"role": "user", "content": "q"}]
@@ -157,6 +161,10 @@ def test_mask_by_hand(tokenizer):
         text = published[side][0]["content"]
         published[f"{side}_item"] = published_item(text, published.pop(f"{side}_sentences"))
     assert MaskDPOCollator(tokenizer, settings())([published])["completion_mask"].equal(out["completion_mask"])
+    cut = pair_of(tokenizer) | {"chosen_cut_off": True, "rejected_cut_off": True}  # nothing says where to stop
+    assert MaskDPOCollator(tokenizer, settings())([cut])["completion_mask"].tolist()[0] == [*CHOSEN[:-1], 0]
+    paper = MaskDPOCollator(tokenizer, settings(), "paper")([cut])["completion_mask"].tolist()
+    assert paper == [[0, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 0], [0, 0, 0, 0, 1, 1, 1, 0] + [0] * 5]
     # The paper leaves out the contradictory "Cé." (4 tokens) and the supported "Ef."; ends and spaces stay.
     paper = MaskDPOCollator(tokenizer, settings(), "paper")([pair_of(tokenizer)])["completion_mask"].tolist()
     assert paper == [[0, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 0, 1, 1, 1, 1] + [0] * 5]
