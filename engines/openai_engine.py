@@ -253,6 +253,7 @@ class OpenAIEngine:
                 replies.append(reply)
             elif wanted == 1 or not reply.rejected:  # a server may also reject n > 1: then one by one
                 failure = reply
+        rejects_n = wanted > 1 and not replies and failure is None
         have = len(replies[0].samples) if replies else 0
         if have < wanted and failure is None:
             more = [self._request(client, slots, chat, sampling, 1, place) for place in range(have, wanted)]
@@ -261,6 +262,8 @@ class OpenAIEngine:
                     replies.append(reply)
                 else:
                     failure = failure or reply
+            if rejects_n and failure is None:
+                self._note("n", "it refuses the option, so samples are asked for one by one")
         samples = tuple(sample for reply in replies for sample in reply.samples)[:wanted]
         if have < wanted == len(samples) and len({sample.text for sample in samples}) == 1:
             equal = f"{wanted} samples of one chat are equal at temperature {sampling.temperature:g}"
@@ -271,7 +274,8 @@ class OpenAIEngine:
         written = sum(c or 0 for c in counts) if counts and None not in counts else None
         result = ChatResult(samples, replies[0].prompt_tokens if replies else None, written)
         if failure is not None:
-            result = replace(result, error=failure.reason, refused=not (failure.retried or failure.fatal))
+            refused = failure.rejected or failure.reason.endswith(NO_ROOM)  # greedily the same again
+            result = replace(result, error=failure.reason, refused=refused)
         return result, failure
 
     async def _request(

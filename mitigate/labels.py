@@ -254,7 +254,7 @@ def read_answers(paths: Sequence[Path], *, gold: bool = False) -> tuple[list[Jud
             _add_record(answers, record, path, gold)
         else:
             _add_row(answers, record, path, line.number)
-        name = record.get("annotator")  # of a row, as `mitigate evaluate --judgements` writes it
+        name = record.get("annotator") if "status" in record else None  # as `mitigate evaluate --judgements` writes it
         if isinstance(name, str) and by.setdefault(path, name) != name:
             raise UsageError(
                 f"{path}: expected the judgements of one annotator, got those of {by[path]} and {name}; give each its "

@@ -260,8 +260,9 @@ def _annotation(sentence: Sentence, verdict: Verdict, shown: Shown) -> SentenceA
             continue
         at, target = place[1], restored(new, text, reference)
         start, end = offset + place[0], offset + place[1]
-        if any(edit.start < end and start < edit.end for edit in edits):
-            problems.append("overlapping_correction")
+        if clash := [edit for edit in edits if edit.start < end and start < edit.end]:
+            if (clash[0].start, clash[0].end, clash[0].target) != (start, end, target):
+                problems.append("overlapping_correction")
         elif text[slice(*place)] != target:
             edits.append(Edit(text[slice(*place)], target, start, end))
     return sentence.judged(

@@ -112,6 +112,8 @@ def run_best_of(args: Args) -> int:
         known = isinstance(best, dict) and best.keys() >= {"index", "model", "rates", "statuses"}
         return None if known else f"it has no {BEST!r} of this command"
 
+    if args.cache is not None and not engines_in(args.annotator):
+        raise UsageError(f"--cache: the replies of a language model; {args.annotator} is none")
     options = args.calibration_options(args.annotator)
     return _run(args, options, check_candidates, CHOSEN, choose, summary_of_chosen, matches)
 

@@ -284,11 +284,7 @@ class Args(argparse.Namespace):
     def exit_code(self, failed: float, rejected: int) -> int:
         """The exit code of a run in which the judgement of this share of sentences failed; tells too large a one."""
         if failed > self.max_failed:
-            again = (
-                "; the same command with --overwrite asks for these again" if engines_in(self.annotator or "") else ""
-            )
-            told = f"the judgement of {failed:.0%} of the sentences failed, more than --max-failed {self.max_failed:g}"
-            say(told + again)
+            say(f"the judgement of {failed:.0%} of the sentences failed, more than --max-failed {self.max_failed:g}")
             return FAILED
         return REJECTED if rejected else 0
 

@@ -12,6 +12,7 @@ import os
 from contextlib import ExitStack, closing, suppress
 from socket import socket
 
+from annotators.base import engines_in
 from engines import check_base_url
 from mitigate.cli.options import Args, Subparsers, add_command
 from mitigate.io import FAILED, UsageError, usage
@@ -48,6 +49,8 @@ def run(args: Args) -> int:
         check_base_url(args.upstream, "--upstream")
     args.check_engine()
     options = args.calibration_options(args.annotator)
+    if args.cache is not None and engines_in(args.annotator):
+        options = {"cache": args.cache_file(), **options}
     with usage("serve needs more packages, pip install 'hallucination-toolkit[serve]': ", ImportError):
         import uvicorn
 

@@ -4,9 +4,9 @@
     09_answers_1, 09_answers_2, …  10_records  11_annotated        (.jsonl; what goes no further is in ….rejected.jsonl)
     dataset/  statistics.md  responses.sqlite
 
-A stage reads the file before it and appends to its own, so a killed run goes on where it was. A complete file is never
-written again, so it may be corrected by hand before the next stage starts. What a person says of the annotations
-(option ``review``) is in 11_annotated_reviewed.jsonl.
+A stage reads the file before it and appends to its own, so a killed run goes on where it was. A complete file but
+01_topics is never written again, so it may be corrected by hand before the next stage starts. What a person says of the
+annotations (option ``review``) is in 11_annotated_reviewed.jsonl.
 """
 
 from __future__ import annotations
@@ -72,10 +72,12 @@ class Build:
     def file(self, name: str) -> Path:
         return self.folder / f"{name}.jsonl"
 
-    def once(self, name: str, write: Callable[[Path], tuple[int, int]]) -> int:
-        """The rows of a file, which is written where it is not there yet, or empty: a person may have corrected it."""
+    def once(self, name: str, write: Callable[[Path], tuple[int, int]], *, again: bool = False) -> int:
+        """The rows of a file, which is written where it is not there yet, or empty, since a person may have corrected
+        it; with ``again`` at every start."""
         file = self.file(name)
-        if file.is_file() and file.stat().st_size:
+        if not again and file.is_file() and file.stat().st_size:
+            say(f"{name}: as an earlier start wrote it; delete it to have it made again")
             kept, bad = (sum(1 for _ in read_rows(one)) if one.is_file() else 0 for one in (file, rejected_path(file)))
         else:
             kept, bad = write(file)
@@ -161,11 +163,11 @@ def run(options: Options, folder: RunFolder) -> int:
 
 def _read(build: Build) -> None:
     topics, corpus = build.options.files()
-    for name, read in (
-        ("01_topics", partial(sources.read_topics, topics)),
-        ("02_documents", partial(sources.read_corpus, corpus)),
+    for name, read, again in (  # topics may be mended between two starts
+        ("01_topics", partial(sources.read_topics, topics), True),
+        ("02_documents", partial(sources.read_corpus, corpus), False),
     ):
-        kept = build.once(name, read)
+        kept = build.once(name, read, again=again)
         if not kept:
             raise UsageError(f"{name[3:]}: none is usable; see {rejected_path(build.file(name))}")
         say(f"{name}: {kept:,} usable, {build.rejected[name]:,} rejected")

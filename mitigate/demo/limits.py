@@ -152,23 +152,34 @@ _UNSEEN = frozenset("script style title template noscript".split())  # no head: 
 _INLINE = frozenset("a abbr b bdi bdo cite code em i kbd mark q s small span strong sub sup u var wbr".split())
 
 
+class _Text:
+    """What lxml tells of a page, which it reads much faster than Python's own parser where that is hostile: the text
+    that a reader sees, a line for each block."""
+
+    def __init__(self) -> None:
+        self.parts, self.hidden = list[str](), 0
+
+    def start(self, tag: str, _: Any) -> None:
+        self.hidden += tag in _UNSEEN
+        self.parts += [] if tag in _INLINE else ["\n"]
+
+    def end(self, tag: str) -> None:
+        self.hidden -= tag in _UNSEEN and self.hidden > 0
+        self.parts += [] if tag in _INLINE else ["\n"]
+
+    def data(self, text: str) -> None:
+        self.parts += [] if self.hidden else [text]
+
+    def close(self) -> str:
+        return "".join(self.parts)
+
+
 def _read_html(path: Path, most: int) -> str:
-    """The text of a page that a reader sees, a line a block; Python's own parser takes hours over hostile ones."""
     from lxml import etree
 
     page = _read_text(path, most).encode(errors="replace").replace(b"\0", b"")
-    parts, hidden = list[str](), 0
-    parser = etree.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True)
-    root = etree.fromstring(page, parser)
-    for event, node in () if root is None else etree.iterwalk(root, events=("start", "end")):
-        parts += [] if node.tag in _INLINE else ["\n"]
-        if event == "start":
-            hidden += node.tag in _UNSEEN
-        else:
-            hidden -= node.tag in _UNSEEN
-        said = node.text if event == "start" else node.tail
-        parts += [said] if said and not hidden else []
-    text = "".join(parts)
+    parser = etree.HTMLParser(encoding="utf-8", huge_tree=True, target=_Text())
+    text: str = etree.fromstring(page, parser) if page else ""
     return "\n".join(line for line in (" ".join(line.split()) for line in text.splitlines()) if line)
 
 

@@ -98,13 +98,13 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     def exit_code(self, digests: Mapping[str, str]) -> int:
         """That of a complete run; UsageError where a file that it was made of has changed."""
         file = self / INPUTS
-        kept = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"sha256": {}, "exit_code": 0}
-        if changed := [name for name, digest in digests.items() if kept["sha256"].get(name, digest) != digest]:
+        kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        if changed := [name for name, digest in digests.items() if kept.get("sha256", {}).get(name, digest) != digest]:
             raise UsageError(
                 f"{self.path} is complete, and {', '.join(changed)} changed since then: begin anew with --overwrite, "
                 "or choose another --output"
             )
-        return int(kept["exit_code"])
+        return int(kept.get("exit_code", 0))
 
     def finish(self, figures: Mapping[str, Any]) -> None:
         self.write(DONE, json.dumps(dict(figures), indent=1, ensure_ascii=False) + "\n")

@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import Field
 
 from annotators.evaluation.metrics import Statistic, paired_difference
-from engines.types import Engine, EngineError, Sampling, check_asked
+from engines.types import EngineError, Sampling, check_asked
 from fewl.expertise import reference_answers
 from fewl.ranking import pick_answers
 from fewl.score import check_options, score_records
@@ -42,7 +42,7 @@ RESULTS = "results.jsonl"
 CONTEXT = ("question", "reference", "language")
 STAGES = ("first", "chosen", "given")
 HEADINGS = runner.HEADINGS[1:]
-Engines = Mapping[str, Engine]
+Engines = Mapping[str, Any]  # each with its cache
 Rows = Sequence[Record]
 Texts = Sequence[Sequence[str]]  # the candidates of each row
 
@@ -110,7 +110,6 @@ def run(options: Options, folder: RunFolder) -> int:
             else:
                 folder.append(RESULTS, results[start:])
             print(f"{len(results)} of {len(rows)} questions", flush=True)
-        why = failures(engines.values())
     figures = _figures(results)
     answered = [row for row in results if row["answer"]]
     write_page(folder / "answers.html", lambda: answered, Totals.of(answered), full_output=RESULTS)
@@ -121,6 +120,7 @@ def run(options: Options, folder: RunFolder) -> int:
     )  # fmt: skip
     _tell(figures, folder)
     if figures["failed"]:
+        why = [row["error"] for row in results if row.get("error")][-1]
         raise EngineError(f"{figures['failed']} of {len(rows)} questions have a request without a reply ({why})")
     folder.finish(figures)
     return 3 if bad else 0
@@ -156,13 +156,14 @@ def _chunk(options: Options, engines: Engines, rows: Rows, annotator: Any) -> li
     of_question = list(zip(*asked, strict=True))
     candidates = [[t.strip() for one in found for t in one.texts if t.strip()] for found in of_question]
     errors = [next((one.error for one in found if one.error), None) for found in of_question]
-    before = failures(engines.values())
+    for one in engines.values():
+        one.errors.clear()
     results = _finish(options, engines, rows, candidates, annotator)
     for result, found in zip(results, of_question, strict=True):
         if not any(text.strip() for text in found[0].texts):  # a drawn answer is no likeliest one
             result["stages"]["first"] = {"answer": "", "sentences": []}
-    after = failures(engines.values())
-    shared = None if after in (None, before) else f"a request of its chunk failed ({after})"
+    failed = failures(engines.values())
+    shared = failed and f"a request of its chunk failed ({failed})"
     return [{**result, "error": error or shared} for result, error in zip(results, errors, strict=True)]
 
 

@@ -102,6 +102,8 @@ def test_agreement_reads_judgements_and_equal_answers(tmp_path: Path, capsys: py
     assert (figures["type"]["value"], figures["type"]["n"]) == (1.0, 3)
     assert (figures["only_first"], figures["only_second"]) == (0, 0)
     assert {s.corrected for answer in read_answers([a])[0] for s in answer.sentences} == {"It is blue."}
+    people = [{**row, "annotator": name} for row, name in zip(gold, ("anna", "ben", "anna"), strict=True)]
+    assert main(["stats", "--input", str(write(tmp_path / "people.jsonl", people))]) == 0  # several people may label
     several = write(tmp_path / "several.jsonl", [*judged, {**judged[0], "annotator": "y"}])  # of evaluate --compare
     assert main(["stats", "--agreement", str(several), str(b)]) == 2
     assert "expected the judgements of one annotator, got those of x and y" in capsys.readouterr().err

@@ -207,6 +207,8 @@ def test_documents_become_text(tmp_path: Path) -> None:
     page = "<!--" * 9 + "--><?x?>One<a " * 30_000 + ">two</a><template>no</template><br>three &amp; 4 <!-- no -->5"
     path("a.html").write_text(page)  # with html.parser of Python 3.11 this takes minutes
     assert read_document(path("a.html"), Limits()).endswith("two\nthree & 4 5")
+    path("a.html").write_text(f"<html><p>One{'<div>' * 2500}two{'</div>' * 2500}</html>three<p>four")
+    assert read_document(path("a.html"), Limits()) == "One\ntwo\nthree\nfour"
     for text, page, charset in (  # what is written as the first two is rarely what they are
         ("桥很旧，朱镕基", "<meta charset=gb2312><p>", "gbk"), ("It’s a café", "<meta charset=ISO-8859-1>", "cp1252"),
         ("桥很旧。", "", "utf-16"),
