@@ -219,7 +219,7 @@ def test_models_are_scored_by_their_responses(tmp_path, capsys):
         assert "documents: expected the file of questions and documents, got question_document.jsonl" in told
         assert run("responses", documents_given, mine) == 3
         captured, asked = capsys.readouterr(), len(server.requests)
-        assert run("responses", documents_given, mine) == 0  # it is done
+        assert run("responses", documents_given, mine) == 3  # it is done
         assert len(server.requests) == asked
     assert "model.jsonl:3: question: expected a question of documents.jsonl" in captured.err
     assert "documents.jsonl:2: document: expected a string" in captured.err
