@@ -50,7 +50,7 @@ def run(args: Args) -> int:
     args.check_engine()
     options = args.calibration_options(args.annotator)
     if args.cache is not None and engines_in(args.annotator):
-        options = {"cache": args.cache_file(), **options}
+        options = {"cache": args.cache, **options}
     with usage("serve needs more packages, pip install 'hallucination-toolkit[serve]': ", ImportError):
         import uvicorn
 

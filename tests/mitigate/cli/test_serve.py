@@ -7,6 +7,10 @@ import subprocess
 import sys
 from urllib.parse import urlsplit
 
+import pytest
+
+from mitigate.cli.main import main
+
 SERVE = """
 import sys
 import mitigate.cli.serve as serve
@@ -30,6 +34,21 @@ def test_base_url_is_printed_once_it_answers():
             assert process.wait(120) == 0
         finally:
             process.kill()
+
+
+def test_replies_of_the_annotator_are_cached_too(monkeypatch, tmp_path):
+    class Opened(Exception):
+        pass
+
+    def opened(name, options):
+        raise Opened(name, options)
+
+    monkeypatch.setattr("mitigate.cli.serve.open_annotator", opened)
+    name, cache = "generative:openai:m@http://127.0.0.1:9/v1", tmp_path / "r.sqlite"
+    for more, options in (([], {}), (["--cache", str(cache)], {"cache": cache})):
+        with pytest.raises(Opened) as found:
+            main(["serve", "--upstream", "http://h/v1", "--annotator", name, *more])
+        assert found.value.args == (name, options)
 
 
 def test_port_in_use_is_reported():
