@@ -178,16 +178,16 @@ def kept_vectors(encode: Encode, path: str | Path, fingerprint: str) -> Encode:
 class CachedEngine:
     """An engine that asks only what its cache does not hold, and equal chats of one batch once.
 
-    Every answer is stored the moment it comes, so a killed run loses only what was on its way. ``errors`` says why
-    requests have no answer, the last one last, by chat and draw, since another limit of tokens may give one; the next
-    time they are asked again.
+    Every answer is stored the moment it comes, so a killed run loses only what was on its way. ``errors`` are the
+    results of requests without an answer, the last one last, by chat and draw, since another limit of tokens may give
+    one; the next time they are asked again.
     """
 
     def __init__(self, engine: Engine, cache: ResponseCache | str | Path) -> None:
         self.engine = engine
         self.cache = cache if isinstance(cache, ResponseCache) else ResponseCache(cache)
         self.name, self.identity = engine.name, engine.identity
-        self.errors: dict[str, str] = {}
+        self.errors: dict[str, ChatResult] = {}
 
     def chat(
         self, chats: Sequence[Chat], sampling: Sampling | None = None, *, on_result: OnResult | None = None
@@ -204,7 +204,7 @@ class CachedEngine:
             if result.error is not None or self.errors:
                 request = request_key(self.identity, chats[places[key][0]], replace(sampling, max_tokens=1))
                 self.errors.pop(request, None)
-                self.errors |= {} if result.error is None else {request: result.error}
+                self.errors |= {} if result.error is None else {request: result}
             for index in places[key]:
                 results[index] = result
                 if on_result is not None:

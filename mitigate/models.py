@@ -101,10 +101,15 @@ def open_named(
     return {name: opened[engine] for name, engine in named.items()}
 
 
-def failures(engines: Iterable[Engine]) -> str | None:
-    """Which engines with a cache left requests without an answer, how many and why; None where none did."""
-    failing = [(e.name, list(e.errors.values())) for e in engines if isinstance(e, CachedEngine) and e.errors]
-    said = [f"{name}: {counted(len(why), 'request')} failed, the last: {why[-1]}" for name, why in failing]
+def failures(engines: Iterable[Engine], *, refused: bool = True) -> str | None:
+    """Which engines with a cache left requests without an answer, how many and why, those that were ``refused`` among
+    them or not; None where none did.
+    """
+    said = []
+    for engine in engines:
+        errors = engine.errors.values() if isinstance(engine, CachedEngine) else ()
+        if why := [one.error for one in errors if refused or not one.refused]:
+            said.append(f"{engine.name}: {counted(len(why), 'request')} failed, the last: {why[-1]}")
     return "; ".join(said) or None
 
 

@@ -72,18 +72,6 @@ class Build:
     def file(self, name: str) -> Path:
         return self.folder / f"{name}.jsonl"
 
-    def once(self, name: str, write: Callable[[Path], tuple[int, int]], *, again: bool = False) -> int:
-        """The rows of a file, which is written where it is not there yet, or empty, since a person may have corrected
-        it; with ``again`` at every start."""
-        file = self.file(name)
-        if not again and file.is_file() and file.stat().st_size:
-            say(f"{name}: as an earlier start wrote it; delete it to have it made again")
-            kept, bad = (sum(1 for _ in read_rows(one)) if one.is_file() else 0 for one in (file, rejected_path(file)))
-        else:
-            kept, bad = write(file)
-        self.rejected[name] = bad
-        return kept
-
     def stage(
         self, source: str, output: str, process: Callable[..., Sequence[Record]], asked: Asked | None = None,
         check: Check = lambda _: [], **more: Any,
@@ -163,14 +151,21 @@ def run(options: Options, folder: RunFolder) -> int:
 
 def _read(build: Build) -> None:
     topics, corpus = build.options.files()
-    for name, read, again in (  # topics may be mended between two starts
-        ("01_topics", partial(sources.read_topics, topics), True),
-        ("02_documents", partial(sources.read_corpus, corpus), False),
+    documents = build.file("02_documents")
+    if documents.is_file() and documents.stat().st_size:  # a person may have corrected it
+        say("02_documents: as an earlier start wrote it; delete it to have it made again")
+        files = (documents, rejected_path(documents))
+        read = sum(1 for _ in read_rows(files[0])), sum(1 for _ in read_rows(files[1])) if files[1].is_file() else 0
+    else:
+        read = sources.read_corpus(corpus, documents)
+    for name, (kept, bad) in (
+        ("01_topics", sources.read_topics(topics, build.file("01_topics"))),  # which may be mended between two starts
+        ("02_documents", read),
     ):
-        kept = build.once(name, read, again=again)
+        build.rejected[name] = bad
         if not kept:
             raise UsageError(f"{name[3:]}: none is usable; see {rejected_path(build.file(name))}")
-        say(f"{name}: {kept:,} usable, {build.rejected[name]:,} rejected")
+        say(f"{name}: {kept:,} usable, {bad:,} rejected")
 
 
 def _references(build: Build) -> str:
@@ -222,7 +217,8 @@ def _answers(build: Build, name: str) -> str:
             name, f"09_{key}", questions.answer, asked,
             key=key, with_reference=asked.with_reference, characters=build.options.document_characters,
         )  # fmt: skip
-    if not build.once("10_records", lambda output: questions.write_records(build.file(name), output, keys)):
+    kept, build.rejected["10_records"] = questions.write_records(build.file(name), build.file("10_records"), keys)
+    if not kept:
         raise EngineError(f"answers: there is none to annotate; see the .rejected.jsonl files in {build.folder}")
     return "10_records"
 

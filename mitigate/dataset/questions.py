@@ -168,8 +168,10 @@ def answer(topics: Sequence[Record], llm: LLM, *, key: str, with_reference: bool
 
 
 def write_records(source: Path, output: Path, keys: Sequence[str]) -> tuple[int, int]:
-    """Write one record per answer, missing answers to the rejected file; returns how many of each."""
+    """Write one record per answer, missing answers to the rejected file; returns how many of each. A record that is
+    there stays as it is, since a person may have corrected it."""
     records, missing = [], []
+    there = {row["id"]: row for row in read_rows(output)} if output.is_file() else {}
     for number, row in enumerate(read_rows(source), start=1):
         for place, key in enumerate(keys, start=1):
             for count, answer in enumerate(row[key], start=1):
@@ -178,8 +180,9 @@ def write_records(source: Path, output: Path, keys: Sequence[str]) -> tuple[int,
                     line = Line(number, dump_line(answer).strip(), None, (Problem(key, None, expected),))
                     missing.append((source, line))
                     continue
-                records.append({
-                    "id": f"{row['topic']}/{count}/{place}",
+                own = f"{row['topic']}/{count}/{place}"
+                records.append(there.get(own) or {
+                    "id": own,
                     "question": answer["question"], "answer": answer["answer"],
                     **{name: row[name] for name in ("language", "topic", "category", "domain", "document")},
                     "model": answer["model"], "source": SOURCES[answer["with_reference"]],

@@ -27,7 +27,7 @@ from fewl.expertise import reference_answers
 from fewl.ranking import pick_answers
 from fewl.score import check_options, score_records
 from mitigate.inference.correct import best_of, correct, with_engine
-from mitigate.io import Record, UsageError, usage
+from mitigate.io import Record, UsageError, say, usage
 from mitigate.models import EngineName, at_once, failures, open_annotator, open_engine
 from mitigate.recipes import runner
 from mitigate.recipes.config import Recipe
@@ -162,7 +162,9 @@ def _chunk(options: Options, engines: Engines, rows: Rows, annotator: Any) -> li
     for result, found in zip(results, of_question, strict=True):
         if not any(text.strip() for text in found[0].texts):  # a drawn answer is no likeliest one
             result["stages"]["first"] = {"answer": "", "sentences": []}
-    failed = failures(engines.values())
+    failed = failures(engines.values(), refused=False)
+    if failed is None and (told := failures(engines.values())):
+        say(f"refused, and not asked again: {told}")
     shared = failed and f"a request of its chunk failed ({failed})"
     return [{**result, "error": error or shared} for result, error in zip(results, errors, strict=True)]
 

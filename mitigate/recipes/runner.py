@@ -144,10 +144,11 @@ def ask(
 
     Each chat draws from its own stream of the seed, so answers do not depend on their neighbours. ``how`` has
     ``temperature`` and ``max_new_tokens``; with ``whole`` an answer that runs into that limit ends with its last whole
-    sentence, which ``cut_off`` says, and is left out without one. EngineError where no row has an answer; some without
-    are counted on stderr.
+    sentence, which ``cut_off`` says, and is left out without one. EngineError where no row has an answer; some without,
+    and answers that are left out, are counted on stderr.
     """
     errors: list[str] = []
+    lost = 0
     # As it is trained: a model that may think does so, or doesn't.
     kinds: Any = {"chat_template_kwargs": options.template_arguments} if options.template_arguments else {}
     name = f"{options.evaluation.engine}:{model}"
@@ -161,10 +162,13 @@ def ask(
             if whole:
                 texts = [(row, whole_answer(sample), sample.finish_reason == "length") for row, sample in pairs]
                 yield [{**row, "answer": text, "cut_off": cut} for row, text, cut in texts if text]
+                lost += sum(not text for _, text, _ in texts)
             else:
                 yield [{**row, "answer": sample.said} for row, sample in pairs]
             errors += [one.error for one in found if one.error is not None]
             tell(start + len(asked))
+    if lost:
+        say(f"{model}: {lost:,} answers are left out, which were cut off before a sentence ended; raise max_new_tokens")
     if errors:
         told = f"{model}: {len(errors):,} of {len(rows):,} questions have no answer ({errors[0]})"
         if len(errors) == len(rows):

@@ -26,6 +26,7 @@ from annotators.text.words import FUNCTION_WORDS, chinese_words, common_subseque
 from mitigate.recipes.config import Section
 from mitigate.rewards.aspects import Judged, completeness
 
+LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]+")
 Tags = tuple[str, str]
 """An opening and a closing tag."""
 Text = Annotated[str, Field(min_length=1)]
@@ -80,8 +81,8 @@ class Answer:
 
     @property
     def said(self) -> str:
-        """The text from the first sentence to the last, without the thinking before them."""
-        return self.text[self.spans[0][0] : self.spans[-1][1]] if self.spans else ""
+        """The sentences without the thinking around them."""
+        return " ".join(self.sentences)
 
 
 @dataclass
@@ -139,7 +140,9 @@ class Reader:
             return "no_question"
         found = language_of(answer.said)
         asked = declared_or_found(answer.language, answer.question)
-        names = found == "en" and only_names(answer.said)  # which a Chinese answer, too, may write in Latin letters
+        # Names of the reference stand in Latin letters in a Chinese answer, too.
+        names = found == "en" and only_names(answer.said)
+        names = names and all(word in answer.reference for word in LATIN.findall(answer.said))
         if "none" not in (found, asked) and (found == "zh") != (asked == "zh") and not names:
             return "other_language"
         return None

@@ -68,7 +68,7 @@ def test_rerun_asks_nothing(path):
         assert cached.chat([user("fail"), user("a")])[0].error == "gone"
         cached.chat([user("fail"), user("a")])
         assert [text for text, _ in cached.engine.asked] == ["fail", "a", "fail"]
-        assert (len(cached.cache), list(cached.errors.values())) == (1, ["gone"])
+        assert (len(cached.cache), [one.error for one in cached.errors.values()]) == (1, ["gone"])
     short = Scripted(lambda text, call: None if call == 1 else "long")
     with closing(CachedEngine(short, path.with_name("limits"))) as cached:
         assert cached.chat([user("a")])[0].error == "gone"

@@ -74,6 +74,8 @@ def test_batches_count_shared_evidence_once() -> None:
     assert [len(batch) for batch in batches] == [8, 8]
     rows = sorted(sorted(row) for batch in batches for row in batch)
     assert rows == [list(range(at, at + 4)) for at in range(0, 64, 4)]
+    ((text,),) = training.batch_order([reading(12, 1)] * 23, ["one"] * 23, 999, seed=1)  # all about a written text
+    assert sorted(text) == list(range(23))
     alone = training.batch_order(inputs, [""] * 64, 192, seed=1)  # only what is of one case shares a row
     assert [len(batch) for batch in alone] == [16, 16, 16, 16]
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.types import ChatResult, EngineError, Sample
-from mitigate.dataset import prompts, stage
+from mitigate.dataset import prompts, questions, stage
 from mitigate.dataset.export import anah_rows, corrected
 from mitigate.dataset.pipeline import Build
 from mitigate.dataset.prompts import parse_choice, parse_questions, parse_verdicts
@@ -170,6 +170,21 @@ def test_several_edits_and_unchecked_sentences_in_anah_rows():
     made = anah_rows([*records, again])
     assert [row["GPT3.5_answers_D"][0] for row in made] == ["x", "y"]
     assert [row["models"]["GPT3.5_answers_D"] for row in made] == ["m", "m"]
+
+
+def test_corrected_records_stay_and_new_ones_come(tmp_path):
+    def answer(text):
+        return {"question": "q", "answer": text, "model": "m", "with_reference": True, "cut_off": False, "error": None}
+
+    shared = {"topic": "T", "language": "en", "category": None, "domain": None, "document": "d", "reference": "R"}
+    source, output = tmp_path / "a.jsonl", tmp_path / "r.jsonl"
+    write_rows(source, [{**shared, "one": [answer("It is red.")]}])
+    assert questions.write_records(source, output, ["one"]) == (1, 0)
+    (record,) = read_rows(output)
+    write_rows(output, [{**record, "answer": "It is blue."}])  # by hand
+    write_rows(source, [{**shared, "one": [answer("It is red.")]}, {**shared, "topic": "U", "one": [answer("New.")]}])
+    assert questions.write_records(source, output, ["one"]) == (2, 0)
+    assert [row["answer"] for row in read_rows(output)] == ["It is blue.", "New."]
 
 
 def test_stages_of_other_sources_are_refused(tmp_path):

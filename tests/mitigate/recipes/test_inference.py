@@ -125,6 +125,13 @@ def test_failed_requests_are_kept_and_asked_again(tmp_path, capsys, who, failed)
     assert (done["failed"], done) == (0, json.loads((tmp_path / "whole/done.json").read_text()))
 
 
+def test_refused_rewriting_is_told_and_ends(tmp_path, capsys):
+    with serving(lambda body: error(400, "filtered") if body["model"] == "w" else script(body)) as server:
+        path = recipe(tmp_path, server.url, regenerate=f"openai:w@{server.url}")
+        assert main(["run", str(path), "--output", str(tmp_path / "run")]) == 3  # of the bad line
+    assert re.search("refused, and not asked again: openai:w@.*filtered", capsys.readouterr().err)
+
+
 def test_questions_alone_are_enough_for_fewl(tmp_path):
     """No reference, and the engine that answers is a reference LLM too: its own answers are not compared with it."""
     out, data = tmp_path / "run", write_rows(tmp_path / "q.jsonl", [{"question": "q0?"}, {"question": "q1?"}])

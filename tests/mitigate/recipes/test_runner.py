@@ -359,6 +359,7 @@ def test_questions_without_an_answer_are_counted(work, monkeypatch, capsys):
     assert [(one["id"], one["answer"], one["cut_off"]) for one in found] == [
         (0, "Yes.", False), (1, "It is old.", True),
     ]  # fmt: skip
+    assert "m: 1 answers are left out" in capsys.readouterr().err
     replies[1] = replies[2]
     with pytest.raises(EngineError, match=r"m: 2 of 2 questions have no answer \(too long\)"):
         list(runner.ask("m", rows[1:], options, how, n=1, seed=0, chunk=1))

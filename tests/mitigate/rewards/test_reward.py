@@ -346,7 +346,14 @@ def test_unusable_rows_have_no_score_and_are_counted():
     (drifted,) = reward(completions=["好的。"], reference=[REFERENCE], question=["When?"], language=["en"])
     names = {"reference": ["桥由 Ada Finch 设计。"], "question": ["谁设计了桥？"], "language": ["zh"]}
     (named,) = reward(completions=["Ada Finch"], **names)  # in Latin letters, as the reference has them
-    assert float(named) > float(reward(completions=["It was designed by a man of the town."], **names)[0]) == -1.0
+    assert float(named) > -1.0
+    for other in (
+        "It was designed by a man of the town.",
+        "IT WAS DESIGNED BY ADA FINCH.",
+        "It Is By Ada Finch.",
+        "Yes.",
+    ):
+        assert float(reward(completions=[other], **names)[0]) == -1.0
     assert float(drifted) == -1.0
     assert [[s.reward for s in parts] for parts in drifted.segments.values()] == [[-1.0]] * 4
 
