@@ -407,6 +407,7 @@ COPY_SHARE, FADE = 0.8, 0.2  # density of a copy, and over which range below it 
 COPY_WORDS = 6  # an answer of fewer words is no copy and no list: it can't help being literal
 LONG = 4  # content words from which they say more about a copy than all words do
 WHOLE = 0.85  # share of a sentence of the reference that makes a copy whatever else is put between its words
+RUN = 3  # words in a row that are not found together by chance
 WINDOW = 3  # sentences of the reference beside which a sentence is laid
 BARE = 0.5  # worth of words that are no clause: whether they answer the question, an annotator hardly sees
 GLUE = 0.2  # share of function words from which words are a clause
@@ -487,6 +488,11 @@ def claims(sentences: Sequence[str], reference: str) -> list[str]:
     return found
 
 
+def runs(words: Sequence[str]) -> list[tuple[str, ...]]:
+    """All runs of ``RUN`` words, in order."""
+    return list(zip(*(words[i:] for i in range(RUN)), strict=False))
+
+
 def _highest(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """All specifics of these, each with the highest weight that it has in one."""
     return dict(sorted((pair for row in rows for pair in row.items()), key=lambda pair: pair[1]))
@@ -522,29 +528,34 @@ class Reference:
 
         The share of its distinct words that stand in this order in the three sentences of the reference that are most
         like it (BM25), mean of content words and of all words; of all words alone where it has fewer than four content
-        words. More where a sentence of the reference with four content words or more stands in it, 85 % or more; or its
-        end before its beginning, where it makes up half of the content words. So neither left-out words nor added ones,
-        neither other function words nor two parts exchanged, make a copy one's own.
+        words. More where a sentence of the reference with four content words or more stands in it, 85 % or more, or
+        its end before its beginning, where it makes up half of the content words; or where a larger share of its words
+        stands there in unbroken runs of three. So neither left-out words nor added ones, neither other function words
+        nor parts in another order, make a copy one's own.
 
-        Source: longest common subsequence, as ROUGE-L's precision and recall (Lin 2004 §3.2); extractive fragments
-        (Grusky et al. 2018, "Newsroom", §4.1) have to be unbroken and are evaded by a word put between.
+        Source: longest common subsequence, as ROUGE-L's precision and recall (Lin 2004 §3.2), which another order
+        evades; coverage by extractive fragments (Grusky et al. 2018, "Newsroom", §4.1), which a word put between evades.
         """
-        kept, every = (list(dict.fromkeys(row)) for row in stems(sentence))
+        kept, said = stems(sentence)
         if not kept or self._like is None:
             return 0.0
+        kept, every = list(dict.fromkeys(kept)), list(dict.fromkeys(said))
         place = int(self._like.scores([kept])[0].argmax())
         common = common_subsequence(kept)
         like_kept, like_every = self._windows[place]
         share = common_subsequence(every)(like_every) / len(every)
         if len(kept) >= LONG:
             share = (share + common(like_kept) / len(kept)) / 2
-        rows = [row for row, _ in self._stems[place : place + WINDOW] if len(row) >= LONG]
+        near = self._stems[place : place + WINDOW]
+        rows = [row for row, _ in near if len(row) >= LONG]
         found = [common(row) / len(row) for row in rows]
         turned = [row for row in rows if 2 * len(row) >= len(kept)]
         if turned:
             orders = [common_subsequence(kept[i:] + kept[:i]) for i in range(1, len(kept))]
             found += [max((common(row) for common in orders), default=0) / len(row) for row in turned]
-        return max([share, *(whole for whole in found if whole >= WHOLE)])
+        known = {run for _, row in near for run in runs(row)}
+        taken = {i + k for i, run in enumerate(runs(said)) if run in known for k in range(RUN)}
+        return max([share, len(taken) / len(said), *(whole for whole in found if whole >= WHOLE)])
 
 
 @lru_cache(maxsize=1024)

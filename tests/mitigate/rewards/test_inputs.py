@@ -160,6 +160,7 @@ FACTS = "The old bridge crosses the river Tern at Wexley. Ada Finch designed it.
     ("Crossing the river Tern at Wexley is the old bridge, which Ada Finch designed.", 1.0),  # and 6 of its 9
     ("Traffic has used it since May 1931.", (3 / 5 + 3 / 7) / 2),  # traffic, may, 1931 of 5 and of 7 words
     ("At Wexley the Tern is crossed by a bridge.", (1 / 4 + 2 / 9) / 2),  # "at Wexley" are two words, one with content
+    ("At Wexley the river Tern, in May 1931, the old bridge crosses, designed by Ada Finch.", 10 / 16),  # runs: 3, 3, 4
     ("Its opening was in May.", 2 / 5),  # of all words: two content words are too few to tell
     ("Penguins live down south.", 0.0),
     ("", 0.0),
