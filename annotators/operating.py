@@ -215,7 +215,10 @@ def thresholds(
     low = _cut(z, supported, weights, false_flags)
     high = -_cut(-z, ~supported, weights, false_passes)
     if low > high:
-        low = high = (low + high) / 2
+        middle = (low + high) / 2
+        if (at := np.abs(z - middle) < 1e-9).any():  # rounding would decide about this score: half-way to the next one
+            middle = (middle + z[(z > middle) & ~at].min()) / 2
+        low = high = middle
     low, high = 1 / (1 + math.exp(-low)), 1 / (1 + math.exp(-high))
     return 1 - low, high
 

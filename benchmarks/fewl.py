@@ -302,7 +302,7 @@ def triples(records: Sequence[Row], similarity: Similarity) -> list[Row]:
             shares[control].append(100 * float(np.nanmean(picks([r for r in scored if half(r)]))))
     where = f"HalluQA, {TRIPLES} random triples of references, Eq. 6, no penalty"
     return [
-        row(f"{named(where, control)}: true picks, mean [lowest, highest]", len(some), float(np.mean(found)),
+        row(f"{named(where, control)}: true picks, mean [lowest, highest]", sum(map(half, some)), float(np.mean(found)),
             (min(found), max(found)), "%")
         for control, found in shares.items()
     ]  # fmt: skip

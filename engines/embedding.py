@@ -186,6 +186,10 @@ def placed(device: str | None, dtype: str) -> tuple[str, str]:
     if dtype not in ("auto", "float32", "bfloat16"):
         raise ValueError(f"dtype: expected 'auto', 'float32' or 'bfloat16', got {dtype!r}")
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"device: expected cpu, cuda or one as cuda:1, got {device!r}") from error
     if dtype == "auto":
         has = device.startswith("cuda") or (device.startswith("cpu") and cpu_has_bfloat16())
         dtype = "bfloat16" if has else "float32"

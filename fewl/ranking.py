@@ -153,7 +153,7 @@ def pick_answers(scored: Sequence[Mapping[str, Any]], abstain_above: float | Non
     return rows
 
 
-def plot_ranking(ranking: Ranking, path: Path) -> None:
+def plot_ranking(ranking: Ranking, path: Path, form: str | None = None) -> None:
     """Write a PNG (or what the suffix says) of the ranking with its 95 % intervals."""
     from matplotlib.figure import Figure
 
@@ -166,10 +166,10 @@ def plot_ranking(ranking: Ranking, path: Path) -> None:
     axes.scatter(mean, places, color="C0", zorder=2)
     axes.set_yticks(places, [f"{row.model} (n={row.n})" for row in rows])
     axes.set_xlabel("mean FEWL score, 95 % bootstrap interval (higher is better)")
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=150, format=form)
 
 
-def plot_agreement(counts: Mapping[str, Sequence[tuple[int, int]]], path: Path) -> None:
+def plot_agreement(counts: Mapping[str, Sequence[tuple[int, int]]], path: Path, form: str | None = None) -> None:
     """Write box plots of how many wrong and corrected answers each LLM agrees with (the paper's Figure 4)."""
     from matplotlib.figure import Figure
 
@@ -179,4 +179,4 @@ def plot_agreement(counts: Mapping[str, Sequence[tuple[int, int]]], path: Path) 
     labels = [f"{name}\n{kind}" for name in counts for kind in ("wrong", "corrected")]
     axes.set_xticks(range(1, len(labels) + 1), labels)
     axes.set_ylabel("answers agreed with, per question")
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=150, format=form)

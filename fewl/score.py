@@ -65,8 +65,10 @@ class FewlOptions:
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name}: expected one of {', '.join(choices)}, got {getattr(self, name)!r}")
+        asked = self.neighbours is not None or self.neighbour_choice == "random"
+        if asked and self.penalty is False:
+            raise ValueError("penalty: expected it on, or no neighbours and no neighbour_choice, which only it reads")
         if self.penalty is None:
-            asked = self.neighbours is not None or self.neighbour_choice == "random"
             object.__setattr__(self, "penalty", self.aggregation == "paper" or asked)
 
 

@@ -142,14 +142,16 @@ def check_annotator(name: str, option: str, own: Iterable[str] = ()) -> list[str
 
 def check_generative(name: str, options: Mapping[str, Any], option: str) -> bool:
     """Whether an annotator is a generative one. UsageError, before it is opened: the name or an option is wrong."""
-    from annotators.generative.protocols import options_of
+    from annotators.generative.protocols import check_engine, options_of
 
-    engines = engines_in(name)
+    engines, concurrency = engines_in(name), options.get("concurrency", 1)
     check_annotator(name, option.removesuffix("_options"))
     with usage(f"{option}: ", (ValueError, TypeError, OSError)):
         for engine in engines:
-            parse_engine(engine)
-            options_of({key: value for key, value in options.items() if key != "concurrency"})
+            asked = options_of({key: value for key, value in options.items() if key != "concurrency"})
+            check_engine(asked, parse_engine(engine).kind)
+        if engines and (type(concurrency) is not int or concurrency < 1):
+            raise ValueError(f"concurrency: expected a whole number of at least 1, got {concurrency!r}")
     return bool(engines)
 
 
@@ -177,8 +179,9 @@ class Judgements:
 
     def __init__(self, path: Path | None) -> None:
         self.path, self.said = path, {row["of"]: row["judged"] for row in (read_rows(path) if path else ())}
-        if path is not None and self.said:
+        if path is not None and path.is_file():
             write_lines(path, ({"of": of, "judged": judged} for of, judged in self.said.items()))  # no half last line
+        if self.said:
             say(f"continuing with the judgements in {path}")
 
     def asking(self, name: str, annotator: Annotator) -> Callable[[Sequence[Mapping[str, Any]]], Any]:
@@ -209,6 +212,7 @@ def check_similarity(name: str) -> str | None:
     """The annotator that a similarity asks, if it asks one. UsageError, with the known names, for another name."""
     kind, _, annotator = name.partition(":")
     if kind in ("annotator", "entailment") and annotator:
+        check_annotator(annotator, f"--similarity {kind}")
         return annotator
     if name not in ("cosine", "rouge-l", "new-words"):
         known = "cosine, rouge-l, new-words, annotator:NAME or entailment:NAME"

@@ -123,7 +123,7 @@ def agreement(
 
     everything, equal = where(lambda a, b: True), where(lambda a, b: a.label == b.label)
     factual = where(lambda a, b: None not in (a.places, b.places) and "no_fact" not in (a.label, b.label))
-    wrong = where(lambda a, b: {a.label, b.label} <= HALLUCINATED and (a.corrected or b.corrected) is not None)
+    wrong = where(lambda a, b: {a.label, b.label} <= HALLUCINATED and (a.corrected, b.corrected) != (None, None))
     same = where(
         lambda a, b: None not in (a.corrected, b.corrected) and str(a.corrected).split() == str(b.corrected).split()
     )
@@ -152,7 +152,7 @@ def consistent(samples: Sequence[SentenceAnnotation], least: float) -> SentenceA
     """
     votes = Counter(one.label for one in samples if one.label is not None)
     label, n = votes.most_common(1)[0] if votes else (None, 0)
-    if n < least * len(samples) or label is None:
+    if label is None or n / len(samples) < least:
         return None
     alike = [one for one in samples if one.label == label]
     places = [frozenset(place for f in one.fragments for place in range(f.start, f.end)) for one in alike]

@@ -99,8 +99,7 @@ class GenerativeAnnotator(Annotator):
         if wordings and not {"templates", "preset"} & options.keys():
             options = {"protocol": protocol, "prompt": wordings[0], **shown, **options}
         chosen = protocols.options_of(options)
-        if chosen.together and engine_spec.kind == "transformers":
-            raise ValueError("schema: the transformers engine has no JSON schemas; use vllm, openai or three-turn")
+        protocols.check_engine(chosen, engine_spec.kind)
         of_kind: dict[str, dict[str, Any]] = {
             "transformers": {"device": device, "dtype": dtype, "trust_remote_code": trust_remote_code},
             "vllm": {"dtype": dtype, "trust_remote_code": trust_remote_code},

@@ -135,6 +135,12 @@ def options_of(given: Mapping[str, Any]) -> Options:
     return Options(**PRESETS[preset] | values)
 
 
+def check_engine(options: Options, kind: str) -> None:
+    """ValueError where an engine of that kind can't be asked so."""
+    if options.together and kind == "transformers":
+        raise ValueError("schema: the transformers engine has no JSON schemas; use vllm, openai or three-turn")
+
+
 # --- what of a reference is shown ---------------------------------------------------------------------------
 
 

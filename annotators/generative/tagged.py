@@ -87,7 +87,8 @@ _DENIED = re.compile(
 _ARROW = re.compile(rf"{_QUOTE}\s*(?:to|with|->|=>|→|改为|改成)\s*{_QUOTE}", re.IGNORECASE)
 _BETWEEN = re.compile(r"(?:[\s.。,，;；、`*•-]|\d{1,2}[.)、]\s|<\s*/?\s*sep\s*>|and\b|以及|并且?)+", re.IGNORECASE)
 _NUMBERED = re.compile(
-    r"(?:^|\n)\s*[-*•]?\s*(?:(?:Reference|参考)(?:\s*(?:point|document|文档|要点|片段))?\s*\[?\d{1,3}\]?\s*[:：]|Reference\s*[:：])",
+    r"(?:^|\n)[^\S\n]*+(?:[-*•][^\S\n]*+)?"
+    r"(?:(?:Reference|参考)(?:\s*(?:point|document|文档|要点|片段))?\s*\[?\d{1,3}\]?\s*[:：]|Reference\s*[:：])",
     re.IGNORECASE,
 )
 _OPENING = re.compile(r"(?:参考文档中的|参考\s*[:：]|[-*•]\s+|\d{1,2}[.)]\s+)+")

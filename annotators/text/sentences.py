@@ -86,7 +86,7 @@ _GLUED_AFTER_MARK = re.compile(r"(?:[A-Z][a-z]+|[AI])(?=[\s,.'’!?]|$)")
 _LETTERED = re.compile(
     r"\b(?:vitamins?|plan|type|group|class|grade|hepatitis|influenza|option|section|part|point|team|level|category|"
     r"appendix|degrees|series|model|exhibit|factor|channel|letter|column|row|answer|choice|company)"
-    r"(?: is)?:? [A-Z]$"
+    r"(?: is)?:? [A-Z]$|World War I$|\d ?[ghlms]$"
 )
 _TIME_LEAD = re.compile(r"(?:At|By|Around|About|Before|After|Until|Till|Since|From|Just|Shortly)[\w :.–-]{0,18}")
 _AFTER_TIME = re.compile(r"(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day|[ECMP][SD]?T\b|GMT|UTC|Eastern|Pacific|Central")
@@ -235,7 +235,7 @@ def _ends_before_lower(
     if s.uncased or (follower in SUBJECTS and not named):
         return True
     if run != ".":
-        return word.islower() or not (inside or named)
+        return word.islower() or not (inside or named or follower in ("is", "was", "are", "were", "has", "had"))
     if not word.isalpha():
         return before[-1:] in ")%" or (word.isdigit() and len(word) > 3)
     if word == "in" and before[:-2].rstrip()[-1:].isdigit():  # inches
@@ -345,7 +345,7 @@ def inline_item(text: str, start: int, left: int) -> int:
     words = text[max(start, at - 16) : at].split()
     previous = words[-1] if words else ""
     dotted = text[left] in ITEM_DOTS
-    if lead and (lead[2] in ITEM_DOTS) == dotted and lead.end() < at and _successor(lead[1]) == token:
+    if lead and (lead[2] in ITEM_DOTS) == dotted and text[lead.end() : at].strip() and _successor(lead[1]) == token:
         return 0 if previous[-1:] in ",，、" or previous.lower() in COUNTED else at
     if token in ("1", "a", "A") and previous[-1:] in (":", "："):
         mark = "[.．、]" if dotted else "[)）]"

@@ -102,6 +102,8 @@ def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
             f"expected labelled sentences to learn below {settings.data}, found none that are of the sources "
             f"{', '.join(settings.sources)} and can be judged with languages {settings.languages}; name others"
         )
+    if unknown := sorted({*settings.sources} - {row["source"] for row in rows}):
+        raise CannotTrainError(f"sources: no row below {settings.data} is of {', '.join(unknown)}")
     teacher = None if settings.teacher is None else teacher_of(settings.teacher)
     work.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(settings.seed)

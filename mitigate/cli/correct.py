@@ -13,11 +13,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import cache
 from itertools import islice
 from typing import Any
 
 from annotators.base import Annotator, engines_in
 from annotators.records import HALLUCINATED, failed_share
+from engines import parse_engine
 from mitigate.cli.annotate import annotator_for, continued
 from mitigate.cli.options import Args, Subparsers, add_command, print_json
 from mitigate.inference.correct import Regenerate, best_of, correct, with_engine
@@ -35,6 +37,7 @@ from mitigate.io import (
     progress,
     read_rows,
     say,
+    usage,
 )
 from mitigate.models import open_engine
 from mitigate.report.totals import percent
@@ -86,7 +89,12 @@ def run_correct(args: Args) -> int:
             "nothing would change"
         )
     options = args.calibration_options(args.annotator)
-    asked = {"engine": args.engine, "delete": args.delete, "abstain_above": args.abstain_above}
+    if args.engine is not None:  # which is opened only where there is something to do
+        with usage("--engine: "):
+            parse_engine(args.engine)
+        args.cache_file()
+    changes = {"delete": args.delete, "abstain_above": args.abstain_above}
+    asked = {"engine": args.engine, **changes}
 
     def matches(record: Record, written: Record) -> str | None:
         if (was := written.get("correction_options")) != asked:
@@ -95,14 +103,15 @@ def run_correct(args: Args) -> int:
 
     def process(records: list[Record], annotator: Annotator) -> list[Record]:
         rows = [{k: v for k, v in record.items() if k == "answer" or k not in CORRECTED} for record in records]
-        results = correct(rows, annotator, regenerate=regenerate, delete=args.delete, abstain_above=args.abstain_above)
+        results = correct(rows, annotator, regenerate=args.engine and regenerate(), **changes)
         return [{**one.to_dict(), "correction_options": asked} for one in results]
 
     with ExitStack() as stack:
-        regenerate: Regenerate | None = None
-        if args.engine is not None:
-            engine = open_engine(args.engine, "--engine", args.cache_file())
-            regenerate = with_engine(stack.enter_context(closing(engine)))
+
+        @cache
+        def regenerate() -> Regenerate:
+            return with_engine(stack.enter_context(closing(open_engine(args.engine, "--engine", args.cache_file()))))
+
         return _run(args, options, check_annotation_input, CORRECTED, process, summary_of_corrected, matches)
 
 

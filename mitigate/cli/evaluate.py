@@ -57,7 +57,8 @@ HEADINGS = {
 }  # fmt: skip
 LEGEND = (
     "Balanced accuracy, AUC, ECE: supported against hallucinated, gold no_fact left out. "
-    "Accuracy, macro-F1: four labels. Unchecked rows count as wrong; AUC and ECE leave them out. "
+    "Accuracy, macro-F1: four labels. Unchecked rows count as wrong; AUC and ECE take unsure ones by "
+    "their scores, and leave out those without. "
     "[95 % interval over groups of rows] – = none."
 )
 TEXTS = {

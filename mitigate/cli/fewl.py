@@ -34,6 +34,7 @@ from mitigate.cli.options import ENGINE, Args, Parser, Subparsers, add_command, 
 from mitigate.io import (
     FAILED,
     REJECTED,
+    OutputError,
     Problem,
     Record,
     UsageError,
@@ -47,6 +48,7 @@ from mitigate.io import (
     say,
     shown,
     usage,
+    whole_file,
     write_json,
     write_lines,
 )
@@ -211,7 +213,7 @@ def run_score(args: Args) -> int:
             means = {name: np.mean(rows, axis=0).tolist() for name, rows in counts.items()}
             summary["agreement"] = {name: {"wrong": w, "corrected": c} for name, (w, c) in means.items()}
             if args.agreement_png is not None:
-                plot_agreement(counts, args.agreement_png)
+                _plot(plot_agreement, counts, args.agreement_png)
         elif args.agreement_png is not None:
             say("--agreement-png: no record has iw and co, so there is nothing to plot")
         summary["rejected_lines"] = rejected
@@ -246,8 +248,6 @@ def _check_score(args: Args) -> dict[str, Any]:
         ("pairs", args.pairs != PAIRS, makes_pairs, "--reference-llm, and with expertise similarity or prompted"),
         ("max-tokens", args.max_tokens != TOKENS, llms, "--reference-llm or --answer-llm"),
         ("concurrency", args.concurrency != CONCURRENCY, servers, "a server as --reference-llm or --answer-llm"),
-        ("neighbours", args.neighbours is not None, args.penalty != "off", "a penalty, which is off"),
-        ("neighbour-choice", args.neighbour_choice != "nearest", args.penalty != "off", "a penalty, which is off"),
     ):
         if given and not used:
             raise UsageError(f"--{option}: only with {what}")
@@ -255,7 +255,7 @@ def _check_score(args: Args) -> dict[str, Any]:
     calibration = args.calibration_options(annotator)
     args.check_files()
     _check_plot(args.agreement_png, "--agreement-png")
-    return calibration
+    return ({"cache": args.cache_file()} if engines_in(annotator or "") else {}) | calibration
 
 
 def _check_plot(path: Path | None, option: str) -> None:
@@ -264,6 +264,11 @@ def _check_plot(path: Path | None, option: str) -> None:
         if path.suffix.lower() not in PLOTS:
             raise UsageError(f"{option}: expected a file name that ends in {', '.join(PLOTS)}; got {path}")
         make_parent(path)
+
+
+def _plot(plot: Callable[[Any, Path, str], None], shown: Any, path: Path) -> None:
+    with files(OutputError, f"cannot write {path}"), whole_file(path) as part:
+        plot(shown, part, path.suffix[1:].lower())
 
 
 def _options(args: Args, records: Sequence[Record]) -> FewlOptions:
@@ -277,8 +282,8 @@ def _options(args: Args, records: Sequence[Record]) -> FewlOptions:
     if args.expertise_scope == "dataset" and given["expertise"] in ("uniform", "discovered"):
         raise UsageError(f"--expertise-scope: {given['expertise']} expertise does not differ between questions")
     given["penalty"] = {"on": True, "off": False}.get(args.penalty)
-    options = FewlOptions(**given)
     with usage("--"):
+        options = FewlOptions(**given)
         check_options(read, options, [models.named_engine(spec)[0] for spec in args.reference_llm])
     return options
 
@@ -341,7 +346,7 @@ def run_rank(args: Args) -> int:
     if args.output is not None:
         write_json(args.output, {**args.provenance(), **result})
     if args.png is not None:
-        plot_ranking(ranking, args.png)
+        _plot(plot_ranking, ranking, args.png)
     if args.json:
         print_json(result)
     else:

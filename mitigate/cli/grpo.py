@@ -19,8 +19,8 @@ from mitigate.io import usage
 def add_parser(subparsers: Subparsers) -> None:
     """Add the command to the list; TRL's parser reads its options."""
     more = (
-        "All options are those of `trl grpo`, with --gamma, --sequence_share, --eos, --thinking, --baseline and --clip "
-        "for the credit of sentences; `mitigate grpo --help` lists them where TRL is installed."
+        "All options are those of `trl grpo`, with --gamma, --sequence_share, --eos, --thinking, --baseline, --clip "
+        "and --rollouts for the credit of sentences; `mitigate grpo --help` lists them where TRL is installed."
     )
     parser = add_command(subparsers, "grpo", "Run TRL's GRPO script with token credit from sentences.", more, "")
     parser.set_defaults(run=lambda args: run(["--help"]))

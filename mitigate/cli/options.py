@@ -135,7 +135,8 @@ class Parser(argparse.ArgumentParser):
         self.file("--cache", f"Replies of language models are kept in this file ({default}).")
 
     def seed(self, what: str, default: int | None = 0) -> None:
-        self.count("--seed", f"{what} are drawn from this seed (0).", default, least=0)
+        text, expected = f"{what} are drawn from this seed (0).", "0 or more, up to 2147483647"
+        self.number("--seed", text, expected, lambda n: 0 <= n < 2**31, kind=int, default=default)
 
     def chunk_size(self) -> None:
         self.count("--chunk-size", "So many records are judged at once (%(default)s).", 32)
@@ -264,7 +265,11 @@ class Args(argparse.Namespace):
 
     def check_engine(self) -> None:
         """Refuse `--cache` and costs where neither the engine nor the annotator asks a language model, or a server."""
+        from mitigate.models import check_annotator
+
         asked = [self.engine, *engines_in(self.annotator or "")]
+        if self.annotator is not None:
+            check_annotator(self.annotator, "--annotator")
         if self.cache is not None and not any(asked):
             raise UsageError("--cache: the replies of a language model; none is asked here")
         self.check_costs(asked)

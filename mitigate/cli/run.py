@@ -94,8 +94,13 @@ def run(args: Args, *, program: str, tasks: tuple[str, ...], annotators: Mapping
                 show(folder)
             return code
         try:
+            # Other tasks compare rows, or ask their cache.
+            if folder.writes and {"training", "trainer"} & type(options).model_fields.keys():
+                folder.exit_code(digests)
+                folder.keep_inputs(digests)
             code = int(module.run(options, folder) or 0)
-            folder.keep_inputs(digests, code)
+            if folder.path.is_dir() and folder.done is not None:
+                folder.keep_inputs(digests, code)
             return code
         except UsageError:
             folder.discard()
@@ -115,7 +120,8 @@ def run(args: Args, *, program: str, tasks: tuple[str, ...], annotators: Mapping
 def input_files(value: object) -> set[str]:
     """The data files that a recipe's options name."""
     if isinstance(value, str):
-        return {value} if value.endswith((".jsonl", ".json", ".csv", ".yaml")) and Path(value).is_file() else set()
+        data = value.endswith((".jsonl", ".json", ".csv", ".parquet", ".yaml"))
+        return {value} if data and Path(value).is_file() else set()
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return set().union(*map(input_files, inner))
 

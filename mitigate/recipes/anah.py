@@ -143,7 +143,9 @@ def check(options: Options) -> None:
         if row.responses is not None and not row.responses.is_file():
             raise UsageError(f"rows.{name}.responses: no such file {row.responses}")
         if row.annotator is not None:
-            check_generative(row.annotator, row.options, f"rows.{name}")
+            asked = check_generative(row.annotator, row.options, f"rows.{name}")
+            if not asked and row.options.keys() - {"labels"}:
+                raise UsageError(f"rows.{name}.options: for generative:KIND:MODEL[@BASE_URL] only, not {row.annotator}")
 
 
 def run(options: Options, folder: RunFolder) -> int:

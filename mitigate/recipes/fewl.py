@@ -107,12 +107,12 @@ def run(options: Options, folder: RunFolder) -> int:
             for option, named in (("reference_llms", options.reference_llms), ("answer_llms", options.answer_llms))
         )
         how: Any = {"samples": options.samples, "pairs": options.pairs, "expertise": (*wanted, "uniform")[0]}
-        models.fill(records, references, answers=answers, **how, tell=partial(print, flush=True))
         encoder, encode = models.load_encoder(options.embedding, [record["question"] for record in records])
+        called, similarity = models.load_similarity(options.similarity, encode)
+        models.fill(records, references, answers=answers, **how, tell=partial(print, flush=True))
         if options.compared:
             add_truths(records, encode)
         folder.write_rows("records.jsonl", records)
-        called, similarity = models.load_similarity(options.similarity, encode)
         print(f"# {len(records)} questions, similarity {called}, embedding {encoder}", flush=True)
         rows = table(records, options, {"similarity": similarity, "encode": encode})
         folder.write("table.json", json.dumps(rows, indent=1, ensure_ascii=False) + "\n")

@@ -5,7 +5,7 @@
     metrics.jsonl    {"step": …, name: value, …}, one object per line
     samples.jsonl    annotated answers, {"when": "before" | "after", …record}
     done.json        the final figures; there only when the run is complete
-    inputs.json      digests of the data files of a complete run, and its exit code
+    inputs.json      digests of the data files, and the exit code of a complete run
 
 A folder belongs to one resolved recipe: a second run of it goes on where the first one stopped, a run of another
 recipe is refused. A lock keeps a second process away and dies with its process. Of several processes that a launcher
@@ -90,19 +90,19 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         if self.writes:
             write_bytes(self / name, text.encode())
 
-    def keep_inputs(self, digests: Mapping[str, str], code: int) -> None:
-        """Write what the files were that a complete run was made of, and its exit code."""
-        if self.writes and self.path.is_dir() and self.done is not None:
+    def keep_inputs(self, digests: Mapping[str, str], code: int = 0) -> None:
+        """Write what the files are that a run is made of, and its exit code."""
+        if self.writes:
             self.write(INPUTS, json.dumps({"sha256": dict(digests), "exit_code": code}, indent=1) + "\n")
 
     def exit_code(self, digests: Mapping[str, str]) -> int:
-        """That of a complete run; UsageError where a file that it was made of has changed."""
+        """That of a complete run; UsageError where a file that the run was made of has changed."""
         file = self / INPUTS
         kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
         if changed := [name for name, digest in digests.items() if kept.get("sha256", {}).get(name, digest) != digest]:
             raise UsageError(
-                f"{self.path} is complete, and {', '.join(changed)} changed since then: begin anew with --overwrite, "
-                "or choose another --output"
+                f"{self.path} is {'complete' if self.done else 'begun'}, and {', '.join(changed[:5])} changed since "
+                "then: begin anew with --overwrite, or choose another --output"
             )
         return int(kept.get("exit_code", 0))
 
@@ -112,7 +112,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     def discard(self) -> None:
         """Remove a folder in which nothing was done yet, so that the command can be mended; what was rejected stays."""
         files = {file.name: file for file in self.path.iterdir()}
-        if self.writes and files.keys() <= {CONFIG, VERSIONS, REJECTED, LOCK}:
+        if self.writes and files.keys() <= {CONFIG, VERSIONS, REJECTED, LOCK, INPUTS}:
             for name in files.keys() - {REJECTED}:
                 files[name].unlink()
             if REJECTED not in files:
@@ -155,7 +155,8 @@ def _begin(folder: RunFolder, options: Section, overwrite: bool) -> None:
         raise UsageError(f"{folder.path} is no run folder (it has no {CONFIG}): choose another folder with --output")
     with files(OutputError, f"cannot write {folder.path}"):
         if overwrite:
-            for file in others:
+            last = CONFIG, VERSIONS, INPUTS  # so that a killed deletion can be gone on with, and is no complete run
+            for file in sorted(others, key=lambda file: (file.name in last, file.name != DONE)):
                 shutil.rmtree(file) if file.is_dir() and not file.is_symlink() else file.unlink()
         elif others:
             _same_recipe(folder, options)

@@ -81,8 +81,8 @@ def check(options: Settings) -> None:
     check_training(options.task, [options.base, *options.data.sources], options.training, options.lora)
     if missing := [str(path) for path in options.dialogue if not path.is_file()]:
         raise UsageError(f"dialogue: no such file: {', '.join(missing)}")
-    if options.mix.dialogue and not options.dialogue:
-        raise UsageError("mix.dialogue: expected files under `dialogue`, got none; name some or set it to 0")
+    if bool(options.mix.dialogue) != bool(options.dialogue):
+        raise UsageError("mix.dialogue: expected files under `dialogue` and a share above 0, or neither; got one alone")
     if abs((total := sum(options.mix.model_dump().values())) - 1) > 1e-6:
         raise UsageError(f"mix: expected shares that sum to 1, got {total:g}")
 

@@ -28,7 +28,7 @@ from fewl.ranking import pick_answers
 from fewl.score import check_options, score_records
 from mitigate.inference.correct import best_of, correct, with_engine
 from mitigate.io import Record, UsageError, say, usage
-from mitigate.models import EngineName, at_once, failures, open_annotator, open_engine
+from mitigate.models import EngineName, at_once, check_annotator, failures, open_annotator, open_engine
 from mitigate.recipes import runner
 from mitigate.recipes.config import Recipe
 from mitigate.recipes.data import Scoring, check_files, check_question, read_good
@@ -57,7 +57,7 @@ class Options(Recipe, Judging):
     answers: int = Field(default=4, ge=1, description="for each question: the likeliest, and others that are drawn")
     temperature: float = Field(default=0.8, gt=0, le=2, description="of the answers after the first")
     answer_tokens: int = Field(default=512, ge=1)
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=2**31)
     select: Literal["annotator", "fewl", "none"] = Field(default="annotator", description="none: the first answer")
     reference_llms: dict[str, EngineName] = Field(default={}, description="for select: fewl: name → engine of each")
     scoring: Scoring = Scoring()
@@ -70,6 +70,7 @@ class Options(Recipe, Judging):
 
 def check(options: Options) -> None:
     check_files(options.data)
+    check_annotator(options.annotator, "annotator")
     if (options.select == "fewl") != bool(options.reference_llms):
         raise UsageError("reference_llms: expected the engines of reference LLMs with select: fewl, and only then")
     if not options.correct and (options.regenerate or options.delete or options.abstain_above is not None):
@@ -93,6 +94,7 @@ def run(options: Options, folder: RunFolder) -> int:
     rows, bad = read_good(options.data, check_line, folder, '{"question", "reference"}' if needs else '{"question"}')
     results = _written(options, folder, rows)
     annotator = open_annotator(options.annotator, options.operating)
+    scoring = options.scoring.load([row["question"] for row in rows]) if options.select == "fewl" else None
     with ExitStack() as stack:
         names = {options.engine, options.regenerate, *options.reference_llms.values()} - {None}
         engines = {
@@ -104,7 +106,7 @@ def run(options: Options, folder: RunFolder) -> int:
             there = results[start : start + len(part)]
             if len(there) == len(part) and not any(result.get("error") for result in there):
                 continue
-            results[start : start + len(part)] = _chunk(options, engines, part, annotator)
+            results[start : start + len(part)] = _chunk(options, engines, part, annotator, scoring)
             if there:
                 folder.write_rows(RESULTS, results)
             else:
@@ -140,7 +142,7 @@ def _written(options: Options, folder: RunFolder, rows: Rows) -> list[Record]:
     return written
 
 
-def _chunk(options: Options, engines: Engines, rows: Rows, annotator: Any) -> list[Record]:
+def _chunk(options: Options, engines: Engines, rows: Rows, annotator: Any, scoring: Any) -> list[Record]:
     """One result per question, with `answer` null where there is none and `error` where a request failed.
 
     What is asked for a whole chunk (reference answers, whose neighbours are found among its questions, and sentences
@@ -158,7 +160,7 @@ def _chunk(options: Options, engines: Engines, rows: Rows, annotator: Any) -> li
     errors = [next((one.error for one in found if one.error), None) for found in of_question]
     for one in engines.values():
         one.errors.clear()
-    results = _finish(options, engines, rows, candidates, annotator)
+    results = _finish(options, engines, rows, candidates, annotator, scoring)
     for result, found in zip(results, of_question, strict=True):
         if not any(text.strip() for text in found[0].texts):  # a drawn answer is no likeliest one
             result["stages"]["first"] = {"answer": "", "sentences": []}
@@ -179,14 +181,16 @@ def _prompt(options: Options, row: Record) -> list[dict[str, str]]:
     return [{"role": "user", "content": text}]
 
 
-def _finish(options: Options, engines: Engines, rows: Rows, candidates: Texts, annotator: Any) -> list[Record]:
+def _finish(
+    options: Options, engines: Engines, rows: Rows, candidates: Texts, annotator: Any, scoring: Any
+) -> list[Record]:  # fmt: skip
     contexts = [{"reference": "", **{k: row[k] for k in CONTEXT if row.get(k) is not None}} for row in rows]
     asked = [{**context, "answer": text} for context, texts in zip(contexts, candidates, strict=True) for text in texts]
     judged = iter(annotator.annotate_batch(asked))
     annotations = [[next(judged) for _ in texts] for texts in candidates]
     picked: list[int | None] = [None] * len(rows)
     if options.select == "fewl":
-        picked = _by_fewl(options, engines, rows, candidates)
+        picked = _by_fewl(options, engines, rows, candidates, scoring)
     elif options.select == "annotator":
         picked = [best_of(a) for a in annotations]
     # Where nothing tells the answers apart, the first is taken.
@@ -213,7 +217,7 @@ def _finish(options: Options, engines: Engines, rows: Rows, candidates: Texts, a
     return results
 
 
-def _by_fewl(options: Options, engines: Engines, rows: Rows, candidates: Texts) -> list[int | None]:
+def _by_fewl(options: Options, engines: Engines, rows: Rows, candidates: Texts, scoring: Any) -> list[int | None]:
     """The best-scored candidate of each question, None where none has a score."""
     questions, llms = [row["question"] for row in rows], options.reference_llms
     asked = {name: engines[engine] for name, engine in llms.items()}
@@ -229,7 +233,7 @@ def _by_fewl(options: Options, engines: Engines, rows: Rows, candidates: Texts) 
         for q, (row, texts) in enumerate(zip(rows, candidates, strict=True))
         if texts
     }
-    _, encode, similarity = options.scoring.load(questions)
+    _, encode, similarity = scoring
     how: Any = {"similarity": similarity, "encode": encode, "options": options.scoring.options()}
     scored, _ = score_records(list(records.values()), **how)
     best = {q: row["index"] for q, row in zip(records, pick_answers(scored), strict=True)}

@@ -22,7 +22,8 @@ from mitigate.models import ModelName, check_annotator, check_place
 from mitigate.recipes.config import Recipe, Section, nearest, recipes_folder
 from mitigate.rewards.config import Reward
 
-OWN = {"output_dir", "trust_remote_code", "use_safetensors"}
+UNSAFE = {"trust_remote_code", "use_safetensors"}
+OWN = {"output_dir", "remove_unused_columns", "precompute_ref_log_probs", *UNSAFE}
 """What a recipe does not let options for TRL say."""
 WIDER = {"scale_rewards", "fsdp"}
 """Options that also take a truth value or a list, whatever type their class states."""
@@ -47,7 +48,7 @@ class Training(Section):
     fsdp_config: str | None = Field(default=None, description="a JSON beside fsdp")
     # The others need less memory; adamw_bnb_8bit needs bitsandbytes.
     optim: Literal["adamw_torch", "adamw_torch_8bit", "adamw_bnb_8bit", "adafactor"] = "adamw_torch"
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=2**31)
 
 
 class LmTraining(Training):
@@ -61,7 +62,7 @@ class Lora(Section):
     rank: int = Field(default=16, ge=1)
     alpha: int = Field(default=32, ge=1)
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    targets: str | list[str] = Field(default="all-linear", description="modules, or all-linear")
+    targets: str | list[str] = Field(default="all-linear", min_length=1, description="modules, or all-linear")
 
 
 class Columns(Section):
@@ -88,7 +89,7 @@ class Trainer(Section):
 
     per_device_batch: int | None = Field(default=None, ge=1, description="answers or pairs at once; null: a step's")
     learning_rate: float = Field(default=1e-6, gt=0)
-    schedule: Literal["constant", "constant_with_warmup", "linear", "cosine"] = "constant_with_warmup"
+    schedule: Literal["constant_with_warmup", "linear", "cosine"] = "constant_with_warmup"
     warmup_steps: int = Field(default=0, ge=0)
     gradient_checkpointing: bool = False
     save_every: int = Field(default=20, ge=1, description="steps between checkpoints")
@@ -121,7 +122,7 @@ class Base(Recipe):
     )
     system: str | None = Field(default=None, pattern=r"\S", description="the system's message")
     max_questions: int | None = Field(default=None, ge=4, description="null: all")
-    seed: int = Field(default=0, ge=0, lt=2**31)
+    seed: int = Field(default=0, ge=0, lt=2**31 - 1)  # mask-dpo samples with the next one
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     lora: Lora | None = None
     reward: Reward = Reward()
@@ -176,6 +177,9 @@ def check_training(task: str, sources: Sequence[str], training: Training, lora: 
             raise UsageError(f"training.{key}: expected a JSON file, there is none at {file}")
     if training.deepspeed is not None and find_spec("deepspeed") is None:
         raise UsageError("training.deepspeed needs DeepSpeed: DS_BUILD_OPS=0 pip install deepspeed")
+    needed = {"adamw_torch_8bit": "torchao", "adamw_bnb_8bit": "bitsandbytes"}.get(training.optim)
+    if needed is not None and find_spec(needed) is None:
+        raise UsageError(f"training.optim: {training.optim} needs {needed}: pip install {needed}")
     if training.fsdp_config is not None and training.fsdp is None:
         raise UsageError("training.fsdp_config: expected training.fsdp beside it, got none")
 
@@ -201,6 +205,8 @@ def check_base(options: Base) -> None:
     for name, path in (options.evaluation.data or {}).items():
         if not Path(path).is_file():
             raise UsageError(f"evaluation.data: {name}: no such file {path!r}; expected JSON Lines")
+    if options.reference_in_prompt and "{reference}" not in (options.template or "{reference}"):
+        raise UsageError("template: expected {reference} in it with reference_in_prompt: true, got none")
     check_place("model", options.model, ("packaged:",))
     adapter = Path(options.model) / "adapter_config.json"
     if adapter.is_file() and not adapter.with_name("adapter_model.safetensors").is_file():
@@ -246,7 +252,7 @@ def _typed(options: Base, key: Literal["grpo", "dpo"]) -> dict[str, Any]:
         inner = value or {} if name == "model_init_kwargs" else {}
         if not isinstance(inner, dict):  # TRL takes JSON as text too, whose keys nobody would check
             raise UsageError(f"{key}.{name}: expected keys, as in {{attn_implementation: eager}}, got {value!r}")
-        for own in (OWN - {"output_dir"}) & {name, *inner}:
+        for own in UNSAFE & {name, *inner}:
             raise UsageError(
                 f"{key}: expected no {own}, got {given!r}: weights are read from safetensors, and a recipe runs no code"
             )

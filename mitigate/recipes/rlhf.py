@@ -87,6 +87,15 @@ def check(options: Options) -> None:
     if options.grpo.get("use_vllm") and find_spec("vllm") is None:
         raise UsageError("grpo.use_vllm: vllm is not installed: pip install 'hallucination-toolkit[vllm]'")
     shared.check_arguments(options, "grpo", arguments)
+    level = options.grpo.get("importance_sampling_level", "token")
+    if chosen.credit == "sentence" and level != "token":
+        raise UsageError(f"grpo.importance_sampling_level: expected token with credit: sentence, got {level}")
+    weights, functions = options.grpo.get("reward_weights"), 1 + len(options.extra_rewards) + bool(chosen.judge_every)
+    if weights is not None and len(weights) != functions:
+        raise UsageError(
+            f"grpo.reward_weights: expected {functions} numbers, of the reward, extra_rewards and the judge (0), "
+            f"got {weights}"
+        )
 
 
 def run(options: Options, folder: RunFolder) -> int:
@@ -158,7 +167,8 @@ def rewards(options: Options, tokenizer: Any) -> list[Any]:
 
     from mitigate.rewards.reward import SentenceReward
 
-    every, max_tokens = options.trainer.judge_every, options.trainer.max_new_tokens
+    every = options.trainer.judge_every
+    max_tokens = options.grpo.get("max_completion_length") or options.trainer.max_new_tokens
     how = options.reward.model_dump(exclude={"annotator", "calibration", "expected_rate", "device", "dtype"})
     with usage(f"model {options.model}: ", (OSError, ValueError)):
         own_ends = _ends(locate(options.model))

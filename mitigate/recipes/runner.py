@@ -96,9 +96,7 @@ def _launch(how: Launch, folder: RunFolder) -> None:
     command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(how.file())]
     command += ["--num_processes", str(how.processes), "-m", "mitigate.recipes.runner", str(folder.path)]
     if code := subprocess.run(command, check=False).returncode:
-        raise UsageError(
-            f"training ended with exit code {code}, see above; the same command goes on from the last checkpoint"
-        )
+        raise EngineError(f"training ended with exit code {code}, see above")
 
 
 def show(folder: RunFolder) -> None:

@@ -16,12 +16,12 @@ folder of `generative-annotator`. A killed run goes on with the answer or the st
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -55,6 +55,8 @@ def check(options: Options) -> None:
     generative.check(options)
     if missing := [str(path) for path in options.unlabelled if not path.is_file()]:
         raise UsageError(f"unlabelled: no such file: {', '.join(missing)}")
+    if options.engine == "vllm" and find_spec("vllm") is None:
+        raise UsageError("engine: vllm is not installed: pip install 'hallucination-toolkit[vllm]'")
     if os.environ.get("WORLD_SIZE", "1") != "1":
         raise UsageError("self-training runs in one process, got WORLD_SIZE above 1; start it without a launcher")
 
@@ -118,14 +120,6 @@ def _unlabelled(options: Options, folder: RunFolder, splits: Mapping[str, Rows])
     print(f"# unlabelled: {len(apart)} answers; {len(found) - len(apart)} left out, of the parts that evaluate")
     if not apart:
         raise UsageError("unlabelled: no answer is left that does not stand in, or ask about, the evaluating parts")
-    text = json.dumps([[one.get(key) for key in ANSWER] for one in apart])
-    digest, file = hashlib.sha256(text.encode()).hexdigest(), "unlabelled.sha256"
-    if not (folder / file).is_file():
-        folder.write(file, digest)
-    elif (folder / file).read_text() != digest:  # rounds that are done would not have seen them
-        raise UsageError(
-            f"cannot go on in {folder.path}: unlabelled has other answers than it had; give those, or another --output"
-        )
     return apart, sum(bad for _, bad in read)
 
 

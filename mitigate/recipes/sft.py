@@ -38,7 +38,7 @@ class Options(Recipe):
     test_share: float = Field(default=0.2, gt=0, lt=1, description="of the questions, held out")
     split_seed: int = Field(default=0, ge=0)
     form: Literal["auto", "chat", "plain"] = Field(default="auto", description="auto: chat where there is a template")
-    scheduler: Literal["cosine", "linear", "constant"] = "cosine"
+    scheduler: Literal["cosine", "linear", "constant_with_warmup"] = "cosine"
     training: LmTraining
     lora: Lora | None = None
     answer_tokens: int = Field(default=128, ge=1)

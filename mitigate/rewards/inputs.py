@@ -9,7 +9,7 @@ content of the last assistant message. Leaves out what sentences are worth (``as
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -361,8 +361,9 @@ _CANNOT = re.compile(
 _UNSAID = re.compile(
     r"(.*?)(?:\b(?:not|never|nowhere) (?:\w+ )?(?:mentioned|stated|specified|answered)\b"
     r"|\b(?:cannot|can['’]t|can not) be (?:\w+ )?(?:determined|answered|told|known)\b"
-    r"|\b(?:no|not enough|insufficient) (?:information|mention)\b"
-    r"|(?:无法|不能|没法)(?:回答|确定|判断|得知|知道)|不知道|(?:没有|未|并未)(?:提到|提及|说明|给出|指出))",
+    r"|(?:\b(?:no|not(?: have)? enough|insufficient)|n['’]t have enough) (?:information|mention)\b"
+    r"|(?:无法|不能|没法)(?:可靠地|准确|直接)?(?:回答|确定|判断|得知|知道)|不知道"
+    r"|(?:没有|未|并未)(?:提到|提及|说明|给出|指出|提供))",
     re.IGNORECASE | re.DOTALL,
 )
 
@@ -375,9 +376,10 @@ CLAUSE = re.compile(
 STOCK = frozenset(
     "based according given unfortunately sorry document text passage article reference source context provided i "
     "information question answer tell say determine know find state mention specify contain give provide include "
-    "stated mentioned specified answered determined known told regarding enough insufficient unable not no never "
-    "抱歉 根据 文中 文章 文档 文本 资料 材料 原文 上下文 没有 中未 并未 提到 提及 说明 给出 指出 无法 不能 没法 回答 "
-    "无法回答 确定 判断 得知 知道 因此 所以 这个 问题 有关 相关 信息 内容".split()
+    "m stated mentioned specified answered determined known told regarding enough insufficient unable not no never "
+    "抱歉 可靠 准确 直接 提供 参考 参考资料 根据 文中 文章 文档 文本 资料 材料 原文 上下文 没有 中未 "
+    "并未 提到 提及 说明 给出 指出 无法 不能 没法 回答 无法回答 确定 判断 得知 知道 因此 所以 这个 问题 "
+    "有关 相关 信息 内容".split()
 )
 """Words of which abstentions are made, beyond those of the question."""
 NEW_WORDS = 2  # other words that an abstention may have: with more it says something ("… the mayor jailed for fraud")
@@ -534,7 +536,7 @@ class Reference:
         nor parts in another order, make a copy one's own.
 
         Source: longest common subsequence, as ROUGE-L's precision and recall (Lin 2004 §3.2), which another order
-        evades; coverage by extractive fragments (Grusky et al. 2018, "Newsroom", §4.1), which a word put between evades.
+        evades; coverage by extractive fragments (Grusky et al. 2018, "Newsroom", §4.1), which a word between evades.
         """
         kept, said = stems(sentence)
         if not kept or self._like is None:
@@ -665,11 +667,15 @@ def _claims(before: str, between: str, reference: Mapping[str, float]) -> bool:
     return stated or sum(stem in reference for stem in specifics(between)) > NEW_WORDS
 
 
+def _content(clause: str) -> Set[str]:
+    return specifics(clause).keys() if is_chinese(clause) else content_words(clause)
+
+
 def cannot_tell(answer: Answer, sentence: str) -> bool:
     """Whether a sentence abstains; not where it brings in a number, a name or much else that nobody asked about."""
     reference, asked = reference_of(answer.reference).all, specifics(answer.question).keys()
     known = reference.keys() | asked
-    free = content_words(answer.question) | STOCK
+    free = content_words(answer.question) | asked | STOCK
     stock = STOCK if is_chinese(sentence) else _stock_stems()
     new = {stem: weight for stem, weight in specifics(sentence).items() if stem not in known | stock}
     # Each clause by itself: a claim must not ride on "…, although the document does not mention it".
@@ -678,7 +684,7 @@ def cannot_tell(answer: Answer, sentence: str) -> bool:
     unasked = {stem: weight for stem, weight in reference.items() if stem not in asked | stock}
     return (
         abstains(sentence) is not None
-        and all(b is not None or content_words(c) <= free for c, b in zip(clauses, before, strict=True))
+        and all(b is not None or _content(c) <= free for c, b in zip(clauses, before, strict=True))
         and not any(_claims(*b, unasked) for b in before if b is not None)
         and all(weight < 1 for weight in new.values())
         and len(new) <= NEW_WORDS

@@ -219,7 +219,8 @@ class SentenceReward:
         found = aspect_values(sentences, self.label_rewards, complete, **limits)
         drifted = answer.unscored == "other_language" and answer.language is not None
         if drifted:  # the row says which language it wants: the worst of every aspect, or drifting would be free
-            found = dict.fromkeys(self.aspects, worth(self.label_rewards)[0])
+            lowest = worth(self.label_rewards)[0]
+            found = dict.fromkeys(self.aspects, min(lowest, -1.0)) | {"factuality": lowest}
         elif found is None or answer.unscored or (answer.cut_off and not sentences):  # cut off before the answer began
             return _Scored(sentences, {}, None)
         values = {name: found[name] for name in self.aspects}

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import numpy as np
+
 from mitigate.rewards.inputs import completion_text
 from mitigate.rewards.segments import Segment
 from mitigate.rl.credit import anchors, locate, owners, special_ids, token_spans
@@ -55,6 +57,8 @@ class MaskDPOCollator(DataCollatorForPreference):
     """
 
     def __init__(self, tokenizer: Any, args: DPOConfig, loss: Literal["variant", "paper"] = "variant") -> None:
+        if loss not in ("variant", "paper"):
+            raise ValueError(f"loss: expected variant or paper, got {loss!r}")
         fast = getattr(tokenizer, "backend_tokenizer", None)
         if fast is None:
             raise ValueError(
@@ -63,6 +67,10 @@ class MaskDPOCollator(DataCollatorForPreference):
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
         if pad is None:
             raise ValueError("expected a tokenizer with a padding or end token, got one with neither")
+        if getattr(args, "precompute_ref_log_probs", False):  # TRL finds them again by data and model alone
+            raise ValueError(
+                "precompute_ref_log_probs: expected False: TRL's cache of them does not know what the masks keep"
+            )
         names = ("max_length", "truncation_mode", "pad_to_multiple_of")
         # TRL's trainer replaces "auto" itself, but only in what it hands to its own collator.
         options = {name: getattr(args, name) for name in names if getattr(args, name, "auto") != "auto"}
@@ -101,8 +109,13 @@ class MaskDPOCollator(DataCollatorForPreference):
             kept = [int(j < 0 or segments[j].label not in LEFT_OUT[side]) for j in owners_T]
         else:
             kept = [int(j >= 0 and segments[j].label in KEPT[side]) for j in owners_T]
-        if self._eos in ids and (side == "chosen" or self._paper):
-            kept[len(ids) - 1 - ids[::-1].index(self._eos)] = int(not example.get(f"{side}_cut_off"))
+        # What ends a turn is the first special token after it, often another than the tokenizer's own end.
+        after = max(np.flatnonzero(owners_T >= 0), default=-1) + 1
+        end = next((t for t in range(after, len(ids)) if ids[t] in self._special), len(ids))
+        if example.get(f"{side}_cut_off"):
+            kept[end:] = [0] * (len(ids) - end)
+        elif side == "chosen":
+            kept[end : end + 1] = [1] * len(ids[end : end + 1])
         return kept
 
 

@@ -244,28 +244,34 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
                 )
         return self._rewards
 
-    def _shared(self, segmented: set[int], rows: int) -> tuple[np.ndarray, np.ndarray]:
-        """Advantages of this rank's whole completions by functions without segments, and by those with, (B,) each."""
+    def _shared(self, segmented: set[int], rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Advantages of this rank's whole completions by functions without segments, by those with, by all, (B,) each.
+
+        TRL takes a score that is missing beside others for 0, more than a bad answer gets: a completion that no
+        function with segments scored is left out of the third, and has the first there.
+        """
         every_BF: np.ndarray = self._rewards.double().cpu().numpy()
         weights_F = self.reward_weights.double().cpu().numpy()
         each = getattr(self, "multi_objective_aggregation", None) == "normalize_then_sum"
-        first = self.accelerator.process_index * rows
+        mine = slice(first := self.accelerator.process_index * rows, first + rows)
 
-        def by(wanted: bool) -> np.ndarray:
-            kept = [i for i in range(len(weights_F)) if (i in segmented) == wanted]
-            found_B = sequence_advantages(every_BF[:, kept], weights_F[kept], *self._groups(), each=each)
-            return found_B[first : first + rows]
+        def by(kept: list[int], rewards_BF: np.ndarray = every_BF) -> np.ndarray:
+            return sequence_advantages(rewards_BF[:, kept], weights_F[kept], *self._groups(), each=each)[mine]
 
-        return by(False), by(True)
+        every, own = list(range(len(weights_F))), sorted(segmented)
+        plain_B = by([i for i in every if i not in segmented])
+        none_B = np.isnan(every_BF[:, own]).all(axis=1)
+        all_B = by(every, np.where(none_B[:, None], np.nan, every_BF))
+        return plain_B, by(own), np.where(none_B[mine], plain_B, all_B)
 
     def _token_advantages(self, shared_B: torch.Tensor, ids_BT: torch.Tensor) -> torch.Tensor:
         """`row_advantages` of every completion, with the statistics of its group; shape (B, T)."""
         aspects, rewards_ABS = self._standardised(len(shared_B))
-        plain_B, whole_B = self._shared({i for i, _ in aspects}, len(shared_B))
+        plain_B, whole_B, every_B = self._shared({i for i, _ in aspects}, len(shared_B))
         out_BT = np.zeros(ids_BT.shape)
         self._placed = []
         credited = torch.zeros(4, device=shared_B.device)  # tokens in segments, tokens, not located, completions
-        for b, shared in enumerate(shared_B.tolist()):
+        for b, shared in enumerate(every_B.tolist()):
             parts = []
             for a, (i, name) in enumerate(aspects):
                 score = self._scored[i].scores[b] if i in self._scored else None
@@ -295,7 +301,8 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
         shares = (credited[0::2] / credited[1::2].clamp(min=1)).tolist()
         for name, share in zip(("credited_tokens", "not_located"), shares, strict=True):
             self._metrics[self._mode()][f"sentences/{name}"].append(share)
-        return torch.as_tensor(out_BT, dtype=shared_B.dtype, device=shared_B.device)
+        bound = self.credit.clip or np.inf
+        return torch.as_tensor(out_BT.clip(-bound, bound), dtype=shared_B.dtype, device=shared_B.device)
 
     def _rolled(self, inputs: list[dict[str, Any]], out: dict[str, Any], tokens_BT: torch.Tensor) -> torch.Tensor:
         """Advantages (B, T) of steps by continuations; of completions without tokens of segments, as they are."""

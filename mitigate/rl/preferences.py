@@ -49,7 +49,7 @@ def best_against_worst(
     rates = [hallucination_rate([sentence["label"] for sentence in sample["sentences"]]) for sample in samples]
     known = [rate for rate in rates if rate is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
-    if high == low or high - low < min_gap:
+    if high == low or high - low < min_gap - 1e-9:  # 1 − 0.8 is less than 0.2 in floats
         return None
     best, worst = ([s for s, rate in zip(samples, rates, strict=True) if rate == end] for end in (low, high))
     if copy_gap is None:
@@ -57,7 +57,7 @@ def best_against_worst(
     else:
         least, _, chosen = min((copied(one, KEPT["chosen"]) or 0.0, i, one) for i, one in enumerate(best))
         most, _, rejected = max((copied(one, FALSE) or 0.0, -i, one) for i, one in enumerate(worst))
-        if least - most > copy_gap:
+        if least - most > copy_gap + 1e-9:
             return None
     sides = {"chosen": chosen, "rejected": rejected}
     kept = ("start", "end", "label")

@@ -82,6 +82,21 @@ def test_thresholds_by_hand() -> None:
     assert op.UNSURE not in op.OperatingPoint("p", flag, passed).verdicts(np.linspace(0, 1, 101))
 
 
+def test_one_threshold_never_stands_on_a_score() -> None:
+    """Shares of 0.2, 0.5 and 0.8, of rows of both kinds: both cuts would be 0.5. No rate moves verdicts."""
+    levels = {0.2: (1, 30), 0.5: (1, 6), 0.8: (21, 4)}
+    share = np.array([s for s, n in levels.items() for _ in range(sum(n))])
+    true = np.array([k < n[0] for n in levels.values() for k in range(sum(n))])
+    slope, intercept = op.fit_sigmoid(share, true)
+    support = 1 / (1 + np.exp(-(slope * np.log(share / (1 - share)) + intercept)))
+    cuts, rate = op.thresholds(support, true, np.ones(len(share)), 0.3, 0.3), float((~true).mean())
+    one = op.Calibration("x", slope, intercept, op.OperatingPoint("x", *cuts, rate, rate))
+    moved = [replace(one, point=one.point.at(r)) for r in (rate, 0.01, 0.05, 0.15, 0.3, 0.5, 0.7, 0.9)]
+    found = {tuple(c.point.verdicts(c.support(np.array(list(levels)))).tolist()) for c in moved}
+    assert len(found) == 1
+    assert op.UNSURE not in found.pop()
+
+
 def test_judging_by_hand() -> None:
     # Shares stay. Row 0 has 0.25 of 0.8: flagged, since 0.75 ≥ 0.7; row 1 (0.4) neither, row 2 (0.9) supported.
     p = np.array([[0.2, 0.2, 0.4, 0.2], [0.4, 0.6, 0.0, 0.0], [0.9, 0.1, 0.0, 0.0], [0.1, 0.1, 0.1, 0.7]])

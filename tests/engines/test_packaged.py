@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from engines import load_engine, packaged, parse_engine
 from engines.checkpoint import checkpoint_identity, locate
@@ -309,7 +310,13 @@ def test_killed_conversion_goes_on_without_fetching(tmp_path, monkeypatch, index
         (folder / "config.json").write_text("half")
         raise KeyboardInterrupt
 
+    def full(source: Path, folder: Path) -> None:
+        raise SafetensorError("No space left on device")
+
     whole = PACKAGED["tiny"].convert
+    known(monkeypatch, b"{}", full)
+    with pytest.raises(OSError, match=r"cannot write .*tiny.*: No space left on device"):
+        packaged.get("tiny")
     known(monkeypatch, b"{}", killed)
     with pytest.raises(KeyboardInterrupt):
         packaged.get("tiny")

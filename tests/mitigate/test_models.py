@@ -31,6 +31,18 @@ def test_annotator_similarity_weighs_factual_sentences():
     np.testing.assert_allclose(values, [0.8, 0.9 / 1.1, 0.8 / 1.5, np.nan, 0.0])
 
 
+def test_half_a_first_line_of_judgements_is_cut(tmp_path):
+    """As a full disk leaves it: what is judged after it is read by the next start."""
+    path = tmp_path / "judged.jsonl"
+    path.write_bytes(b'{"of": "abc", "judged": [{"te')
+    judge = SimpleNamespace(name="judge", own_fingerprint="0", fingerprint="0", reads=("sentence",))
+    judge.predict = lambda rows: [SentenceAnnotation("Good.", 0, 5, "checked", "supported", None) for _ in rows]
+    ask = models.Judgements(path).asking("judge", judge)
+    for said in ("Good.", "Bad."):
+        ask([{"sentence": said}])
+    assert len(models.Judgements(path).said) == 2
+
+
 def test_chinese_goes_to_an_encoder_that_reads(tmp_path):
     zh, en = "你是哪国人？", "Where are you from?"
     name, encode = models.load_encoder("auto", [zh])

@@ -61,6 +61,10 @@ def test_agreement_per_type_reference_and_correction() -> None:
         "type": (3 / 5, 5), "type:supported": (1.0, 1), "type:contradictory": (1 / 3, 3), "type:no_fact": (1.0, 1),
         "reference": (2 / 3, 3), "reference_overlap": (0.5, 3), "correction": (0.5, 2),  # overlaps 0.5, 0, 1
     }  # fmt: skip
+    only = Judged("contradictory", frozenset(), ""), Judged("contradictory", frozenset(), None)  # one deletes it
+    for pair in (only, only[::-1]):
+        one = ag.agreement([pair], ["1"], n_resamples=2)["correction"]
+        assert (one.value, one.n) == (0.0, 1)
     # labels agree 3/5; chance: supported 2·1, contradictory 1·3, no_fact 1·1 of 25 → 6/25
     assert found["kappa"].value == pytest.approx((3 / 5 - 6 / 25) / (1 - 6 / 25))
     assert ag.kappa(["a"], ["a"], np.ones(1)) is None
@@ -81,3 +85,4 @@ def test_samples_that_agree_by_hand():
     assert consistent([*alike, said(None)], 1.0) is None
     assert consistent([said(None)] * 2, 0.6) is None
     assert consistent(alike[:1] * 2, 1.0) is alike[0]
+    assert consistent([*alike[:1] * 14, *[said("unverifiable")] * 11], 0.56) is alike[0]  # 0.56 · 25 > 14 in floats

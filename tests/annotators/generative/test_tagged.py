@@ -327,3 +327,9 @@ def test_every_piece_of_a_text_is_found(text: str, a: int, b: int) -> None:
         assert text[found.start : found.end] == found.text
         assert folded(found.text)[0] == folded(piece)[0] or found.match < 1
     assert len(folded(text)[0]) == len(folded(text)[1])
+
+
+def test_blank_lines_take_no_time():
+    begun = time.process_time()
+    parse_tagged("<Reference>a" + "\n" * 15_000 + "b\n<Hallucination> Contradictory")
+    assert time.process_time() - begun < 2

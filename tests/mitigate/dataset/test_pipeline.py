@@ -205,6 +205,8 @@ def test_bad_inputs_are_named_others_go_on(tmp_path, capsys):
     ({"answers": []}, "answers: "),
     ({"annotator_options": {"prompt": "plain"}}, "annotator_options: for generative"),
     ({"annotator": "generative:openai:m", "annotator_options": {"window": "wide"}}, "expected one of sentence"),
+    ({"annotator": "generative:openai:m", "annotator_options": {"concurrency": 0}}, "concurrency: expected a whole"),
+    ({"annotator": "generative:transformers:m", "annotator_options": {"schema": 4}}, "schema: the transformers engine"),
     ({"annotator": "embeded"}, "annotator: no such folder 'embeded', and it is no hub id; expected embedded, "),
     ({"annotator": "ensemble:generative:openai:m+embedded"}, "error: annotator: annotator 'ensemble:"),
 ])  # fmt: skip

@@ -380,6 +380,10 @@ def test_wrong_rows_are_told_before_any_work(tmp_path, capsys):
             ["table8", *SHARED, "rows.D-7B.annotator=embedded-fast", "rows.G-7B.annotator=no-such-folder"],
             "rows.G-7B: no such folder 'no-such-folder', and it is no hub id",
         ),
+        (
+            ["table8", *SHARED, "rows.D-7B={annotator: embedded-fast, options: {prompt: brief}}"],
+            "rows.D-7B.options: for generative:KIND:MODEL[@BASE_URL] only, not embedded-fast",
+        ),
         (["table5", "figures=[accuracy, topics]"], "figures: expected some of one of accuracy, rouge_l"),
         (["table4", "rows.English-with.annotator=embedded"], "expected language, source for figures such as share"),
         (["table4", "limit=3"], "limit: expected null, since all is counted for share:supported"),

@@ -1,6 +1,7 @@
 """A run folder belongs to one recipe: a second run goes on in it, another recipe is refused or overwrites it."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -64,7 +65,7 @@ def test_a_whole_last_line_without_its_end_is_kept(recipe, tmp_path):
         assert folder.rows("killed.jsonl") == [{"id": "a"}]
 
 
-def test_overwrite_begins_anew_in_run_folders_only(recipe, tmp_path):
+def test_overwrite_begins_anew_in_run_folders_only(recipe, tmp_path, monkeypatch):
     first, _ = load_recipe(recipe())
     other, _ = load_recipe(recipe(), ["steps=4"])
     with open_run(tmp_path / "run", first) as folder:
@@ -74,6 +75,21 @@ def test_overwrite_begins_anew_in_run_folders_only(recipe, tmp_path):
     with open_run(tmp_path / "run", other, overwrite=True) as folder:
         assert sorted(p.name for p in folder.path.iterdir()) == [".lock", "config.yaml", "versions.json"]
         assert yaml.safe_load((folder / "config.yaml").read_text())["steps"] == 4
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with open_run(tmp_path / "run", other) as folder:
+        folder.write("model/config.json", "{}")
+        folder.finish({})
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)  # what is left is no complete run, and can be gone on with
+        with pytest.raises(KeyboardInterrupt):
+            open_run(tmp_path / "run", other, overwrite=True)
+    left = {p.name for p in (tmp_path / "run").iterdir()}
+    assert left == {".lock", "config.yaml", "versions.json", "model"}
+    with open_run(tmp_path / "run", first, overwrite=True) as folder:
+        assert (folder.done, (folder / "model").exists()) == (None, False)
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     (foreign / "thesis.txt").write_text("years of work")

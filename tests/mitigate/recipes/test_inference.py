@@ -223,6 +223,12 @@ def test_bad_lines_stop_no_other(tmp_path, capsys):
     ),
     ({"engine": LLM["llm"], "select": "fewl", "reference_llms": LLM}, "reference_llms: expected another engine than "),
     ({"correct": False, "delete": True}, "for correct: true only"),
+    ({"annotator": "embeded"}, "annotator: no such folder 'embeded'"),
+    ({"seed": 3_000_000_000}, "seed: .*less than 2147483648"),
+    (
+        {"select": "fewl", "reference_llms": LLM, "scoring": {"similarity": "annotator:embeded"}},
+        "similarity annotator: no such folder 'embeded'",
+    ),
     ({"temperature": 0}, "temperature: .*greater than 0"),
     ({"regenerate": "gpt"}, "expected KIND:MODEL"),
     ({"abstain_above": 1}, "abstain_above: .*less than 1"),

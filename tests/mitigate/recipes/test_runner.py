@@ -306,6 +306,8 @@ def test_rewards_and_judge_are_what_the_recipe_says(work, monkeypatch):
         assert own._read.eos_token_ids == [0, 3, 4]
     assert [one.__name__.split("_")[0] for one in form] == ["think", "soft", "repetition"]
     assert form[1](completions=[""], completion_ids=[[1] * 22]) == [-0.5]  # of 24 tokens the last 4 cost more and more
+    _, _, wide, *_ = rlhf.rewards(options.model_copy(update={"grpo": {"max_completion_length": 48}}), tokenizer)
+    assert wide(completions=[""], completion_ids=[[1] * 22]) == [0.0]
     loaded: list[Any] = []
     monkeypatch.setattr("mitigate.recipes.options.load_annotator", lambda name, **how: loaded.append((name, how)))
     reward = options.reward.model_copy(update={"annotator": "a/b", "expected_rate": 0.2})
@@ -497,6 +499,12 @@ def test_pairs_are_bounded_in_copying(dpo, work):
     ("launch={config: zero9, processes: 2} reward={} evaluation={}", "launch.config: no such"),
     ("launch={config: zero3, processes: 2}", "reward.annotator: 'oracle' exists in this process only"),
     ("extra_rewards={long: 1.0}", "extra_rewards.long.*: input should be 'think_format'"),
+    ("grpo={importance_sampling_level: sequence}", "importance_sampling_level: expected token with credit: sentence"),
+    ("grpo={reward_weights: [1.0, 2.0]}", "grpo.reward_weights: expected 1 numbers, .* got \\[1.0, 2.0\\]"),
+    ("grpo={remove_unused_columns: true}", "grpo.remove_unused_columns: GRPOConfig of trl .* has no such option"),
+    ("lora={targets: []}", "lora.targets"),
+    ("template=About {question} reference_in_prompt=true", "template: expected {reference} in it"),
+    ("seed=2147483647", "seed: .*less than 2147483647"),
     ("template=Answer!", "template: string should match pattern"),
     ("grpo={use_vllm: true}", "grpo.use_vllm: vllm is not installed"),
     ("grpo={topp: 0.9}", "grpo.topp: GRPOConfig of trl .* has no such option; did you mean 'top_p'"),
@@ -515,6 +523,41 @@ def test_mistakes_are_named_before_anything_loads(tmp_path, changed, message):
     assignments = re.split(r" (?=\w+=)", changed)
     with pytest.raises(UsageError, match=message):
         load(recipe(tmp_path, GRPO, trainer={}), *assignments)
+
+
+def test_changed_data_and_dead_processes_are_told(tmp_path, monkeypatch, capsys):
+    """A run that was interrupted in training does not go on with other data; a killed process is a failure."""
+
+    def ask(model, rows, options, how, *, n, seed, chunk=64, whole=False):
+        texts = (row["reference"] if k == 0 else "Nobody knows it." for row in rows for k in range(n))
+        own = ({k: v for k, v in row.items() if k != "prompt"} for row in rows for _ in range(n))
+        yield [{**row, "answer": text, "cut_off": False} for row, text in zip(own, texts, strict=True)]
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    def run(*more):
+        argv = ["run", path, "--uncalibrated", "--output", out, *more]
+        return main(argv, annotators={"oracle": ExactAnnotator()}), capsys.readouterr().err
+
+    monkeypatch.setattr(runner, "ask", ask)
+    monkeypatch.setattr(mask_dpo, "train", killed)
+    monkeypatch.setattr(mask_dpo, "check", lambda options: None)
+    data, out = tmp_path / "data.jsonl", str(tmp_path / "run")
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "config.json").write_text("{}")
+    judge = {"annotator": "oracle", "same_judge": True, "questions": 2, "max_new_tokens": 8}
+    own = {"model": str(tmp_path / "m"), "data": str(data), "evaluation": judge}
+    path = str(recipe(tmp_path, DPO, max_questions=None, sampling={"per_question": 2}, **own))
+    for tag, (code, said) in {"Old": (130, "interrupted"), "New": (2, "data.jsonl changed since then")}.items():
+        write_rows(data, [{"question": f"{tag} {i}?", "reference": f"{tag} {i} is blue."} for i in range(8)])
+        found = run()
+        assert found[0] == code
+        assert said in found[1]
+    monkeypatch.setattr(runner.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=-9))
+    code, said = run("--overwrite", "launch={config: zero2, processes: 2}")
+    assert code == 1
+    assert "training ended with exit code -9, see above; what is done is kept, go on with" in said
 
 
 def test_adapters_that_cannot_be_used_are_named(tmp_path, monkeypatch):

@@ -158,7 +158,7 @@ def test_wrong_recipes_and_rounds_without_agreement(work, capsys):
     assert "round 1: none of 2 sentences got one label in 60% of 3 samples" in told
     write_rows(work / "answers.jsonl", [answer(20), answer(21)])  # one more
     assert main(["run", "recipe.yaml", "training.max_steps=1", "--output", "out"]) == 2
-    assert "cannot go on in out: unlabelled has other answers than it had" in capsys.readouterr().err
+    assert "out is begun, and answers.jsonl changed since then: begin anew with --overwrite" in capsys.readouterr().err
     assert len(read_rows(work / "out" / "labelled.1.jsonl")) == 1
 
 

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from annotators.text.words import is_chinese
+from mitigate.inference.correct import ABSTENTION
 from mitigate.rewards.inputs import (
     Answer,
     Reference,
@@ -221,12 +223,18 @@ def test_capital_letters_make_no_word_a_name():
     ("The text says Ada Brenn built the bridge in 1931 which nobody could not know.", False),
     ("The document that the mayor Ada Brenn opened in 1931 does not say who paid.", False),
     ("I cannot tell more than that the bridge was opened by the mayor Tom Ross.", False),
+    ("I'm sorry, but the document does not say who paid.", True),
+    ("I do not have enough information to answer.", True),
+    ("I don’t have enough information to answer.", True),
+    ("根据提供的文档，无法确定。", True),
+    (ABSTENTION["zh"], True),
+    ("根据文档，大桥由市长开放，但文中没有提到费用。", False),
     ("关于开放时间文中没有说明。", True),
     ("大桥由市长开放了文中没有说明。", False),
 ])  # fmt: skip
 def test_no_claim_rides_on_an_abstention(sentence, abstains):
     text = "Ada Brenn built the bridge in 1931. It was opened by the mayor. The opening is in a document."
-    if "文" in sentence:
+    if is_chinese(sentence):
         text = "大桥由市长在1931年开放。开放时间很短。"
     assert cannot_tell(answer_of(sentence, text, "Who paid for the bridge?"), sentence) == abstains
 

@@ -358,6 +358,16 @@ def test_unusable_rows_have_no_score_and_are_counted():
     assert [[s.reward for s in parts] for parts in drifted.segments.values()] == [[-1.0]] * 4
 
 
+def test_drifting_is_the_worst_with_mild_label_rewards_too():
+    """One false sentence, the same eight times, and a Chinese answer, where hallucinations cost 0.2 only."""
+    reward = SentenceReward(ExactAnnotator(), label_rewards={"contradictory": -0.2, "unverifiable": -0.2}, max_words=20)
+    texts = ["The bridge opened in 1955.", "The bridge opened in 1955. " * 8, "这座桥于1955年通车。"]
+    columns = {"reference": [REFERENCE] * 3, "question": ["When did it open?"] * 3, "language": ["en"] * 3}
+    one, eight, drifted = reward(completions=texts, **columns)
+    assert drifted < eight < one
+    assert float(drifted) == pytest.approx((-0.2 - 3 * 0.3) / 1.9)  # factuality −0.2, the three others −1
+
+
 def test_an_unread_language_is_none():
     """A German sentence of few words reads as English; the column says what it is."""
     judge = ExactAnnotator()

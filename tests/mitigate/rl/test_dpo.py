@@ -87,6 +87,10 @@ def test_ties_singles_gaps_and_groups():
     rows = [sample("sc", "a"), sample("s", "b"), sample("s", "a"), sample("c", "b")]
     assert [pair["prompt"][0]["content"] for pair in build_pairs(rows)] == ["a", "b"]  # gaps 0.5 and 1
     assert [pair["rejected_rate"] for pair in build_pairs(rows, min_gap=0.75)] == [1.0]
+    for wrong in range(4):  # of five sentences: gaps of exactly 0.2, whatever floats make of 0.6 − 0.4
+        two = [sample("c" * n + "s" * (5 - n)) for n in (wrong, wrong + 1)]
+        assert best_against_worst(two, min_gap=0.2) is not None
+        assert best_against_worst(two, min_gap=0.21) is None
 
 
 def test_pairs_that_differ_in_truth_alone():
@@ -150,6 +154,13 @@ def settings(max_length=None, truncation_mode="keep_start"):
 # Tokens of the chosen side: Q | A b . _ C (2 bytes of é) . _ D . end; a space stands between sentences and is nobody's.
 CHOSEN = [0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1]
 REJECTED = [0, 0, 0, 0, 0, 1, 1, 0]  # Q | E f . _ G . end
+
+
+def test_unknown_loss_is_refused(tokenizer):
+    with pytest.raises(ValueError, match="loss: expected variant or paper, got 'papr'"):
+        MaskDPOCollator(tokenizer, settings(), "papr")
+    with pytest.raises(ValueError, match="precompute_ref_log_probs: expected False"):
+        MaskDPOCollator(tokenizer, SimpleNamespace(precompute_ref_log_probs=True))
 
 
 def test_mask_by_hand(tokenizer):

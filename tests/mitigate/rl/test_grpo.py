@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from mitigate.rewards.segments import Segment, SentenceScore
+from mitigate.rl.credit import Credit
 from mitigate.rl.grpo import SentenceGRPOTrainer
 from tests.helpers.credit_suite import Kind
 from tests.helpers.grpo_common import (
@@ -99,6 +100,30 @@ def check_rows(advantages, want):
     for got, row in zip(advantages, want, strict=True):
         assert got[: len(row)].tolist() == pytest.approx(row, abs=2e-5)
         assert not got[len(row) :].any(), "padding has no advantage"
+
+
+def test_what_is_not_scored_is_no_zero_beside_other_rewards(tmp_path):
+    """A reward that is the same for all changes no credit, though one answer of each group has none from sentences."""
+
+    def some(completions, **kwargs):
+        scores = [SentenceScore(-1.0 - len(c), {"a": [Segment(0, len(c), None, -float(len(c)))]}) for c in completions]
+        return [None if i % 4 == 1 else score for i, score in enumerate(scores)]
+
+    found = []
+    for rewards in ([some], [some, lambda completions, **_: [1.0] * len(completions)]):
+        t = trainer(tmp_path, rewards, Credit(), max_steps=1)
+        t.train()
+        found.append(t.generated[0]["advantages"])
+    assert found[0].abs().max() > 0.5
+    assert torch.allclose(*found, atol=1e-3)
+
+
+def test_clip_bounds_what_has_no_sentences_too(tmp_path):
+    """A reward without segments credits whole answers: by 1.5 for the one of four that has a point."""
+    t = trainer(tmp_path, lambda completions, **_: [float(i % 4 == 1) for i in range(len(completions))],
+                replace(OWN, clip=0.5), max_steps=1)  # fmt: skip
+    t.train()
+    assert t.generated[0]["advantages"].abs().max() == 0.5
 
 
 @pytest.mark.parametrize("gamma", [0.0, 1.0])
