@@ -337,10 +337,10 @@ def test_shipped_files_belong_together(name: str, shipped: dict[str, Path]) -> N
 
 
 AS_SHIPPED = (
-    ("embedded", "smollm2", "55ae8af9b2d5e63f", REFERENCE, (
-        ("Its light can be seen for 27 miles.", "supported", [0.941, 0.057, 0.002, 0.0]),  # wrongly
-        ("Robert Wilson was its second keeper.", None, [0.739, 0.222, 0.039, 0.0]),
-        ("Its lamp was made in France.", "unverifiable", [0.297, 0.258, 0.445, 0.0]),
+    ("embedded", "smollm2", "b9e67983be96e74b", REFERENCE, (
+        ("Its light can be seen for 27 miles.", "supported", [0.934, 0.064, 0.002, 0.0]),  # wrongly
+        ("Robert Wilson was its second keeper.", "contradictory", [0.738, 0.203, 0.059, 0.0]),
+        ("Its lamp was made in France.", "contradictory", [0.268, 0.417, 0.315, 0.0]),
     )),
     ("embedded-zh", "e5-small", "374859484d97eda8",
      "柳溪灯塔于1903年建成，高27米。第一任守塔人是安娜·罗。灯光在20海里外可见。", (

@@ -500,7 +500,7 @@ def test_pairs_are_bounded_in_copying(dpo, work):
     ("launch={config: zero3, processes: 2}", "reward.annotator: 'oracle' exists in this process only"),
     ("extra_rewards={long: 1.0}", "extra_rewards.long.*: input should be 'think_format'"),
     ("grpo={importance_sampling_level: sequence}", "importance_sampling_level: expected token with credit: sentence"),
-    ("grpo={reward_weights: [1.0, 2.0]}", "grpo.reward_weights: expected 1 numbers, .* got \\[1.0, 2.0\\]"),
+    ("grpo={reward_weights: [1.0, 2.0]}", "grpo.reward_weights: expected 3 numbers, .* got \\[1.0, 2.0\\]"),
     ("grpo={remove_unused_columns: true}", "grpo.remove_unused_columns: GRPOConfig of trl .* has no such option"),
     ("lora={targets: []}", "lora.targets"),
     ("template=About {question} reference_in_prompt=true", "template: expected {reference} in it"),
@@ -554,7 +554,8 @@ def test_changed_data_and_dead_processes_are_told(tmp_path, monkeypatch, capsys)
         found = run()
         assert found[0] == code
         assert said in found[1]
-    monkeypatch.setattr(runner.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=-9))
+    real, dead = runner.subprocess.run, SimpleNamespace(returncode=-9)
+    monkeypatch.setattr(runner.subprocess, "run", lambda c, **k: dead if "launch" in " ".join(c) else real(c, **k))
     code, said = run("--overwrite", "launch={config: zero2, processes: 2}")
     assert code == 1
     assert "training ended with exit code -9, see above; what is done is kept, go on with" in said
