@@ -239,6 +239,8 @@ def test_any_language_is_learned_and_english_edited(base: str, tmp_path: Path, m
         assert "Erlenbr" not in edits
     with pytest.raises(ValueError, match=r"found none that are of the sources made and .* with languages \('zh',\)"):
         train_annotator(Settings(tmp_path / "data", ("made",), ("fever",), base=base, languages=("zh",)), tmp_path)
+    with pytest.raises(ValueError, match=r"sources: no row below .* is of maed"):
+        train_annotator(Settings(tmp_path / "data", ("made", "maed"), ("fever",), base=base), tmp_path)
 
 
 def test_rows_are_learned_whatever_their_region() -> None:
@@ -317,8 +319,6 @@ def test_what_cannot_be_trained_is_named(tmp_path: Path, monkeypatch: pytest.Mon
             check(recipe(tmp_path, **changes))
     with pytest.raises(UsageError, match=r"expected labelled sentences to learn .* of the sources made up"):
         run(recipe(tmp_path, sources=["made up"]), RunFolder(tmp_path))
-    with pytest.raises(UsageError, match=r"sources: no row below .* is of maed"):
-        run(recipe(tmp_path, sources=["made", "maed"]), RunFolder(tmp_path))
     monkeypatch.setattr(training, "train_annotator", lambda settings, _: pytest.fail(str(settings)))
     counts = {"examples": 9, "labels": 8, "edits": 4, "pairs": 5, "dense": 6, "texts": 7}
     further = {"teacher": "embedded", "rate": 0.1, "epochs": 2.5, **counts}
