@@ -155,12 +155,9 @@ def _begin(folder: RunFolder, options: Section, overwrite: bool) -> None:
         raise UsageError(f"{folder.path} is no run folder (it has no {CONFIG}): choose another folder with --output")
     with files(OutputError, f"cannot write {folder.path}"):
         if overwrite:
-            kept_last = (
-                CONFIG,
-                VERSIONS,
-                INPUTS,
-            )  # so that a killed deletion can be gone on with, and is no complete run
-            for file in sorted(others, key=lambda file: (file.name in kept_last, file.name != DONE)):
+            # Last what marks a run folder, so that a killed deletion can be gone on with, and is no complete run.
+            marks = CONFIG, VERSIONS, INPUTS
+            for file in sorted(others, key=lambda file: (file.name in marks, file.name != DONE)):
                 shutil.rmtree(file) if file.is_dir() and not file.is_symlink() else file.unlink()
         elif others:
             _same_recipe(folder, options)
