@@ -102,6 +102,8 @@ def test_bfloat16_is_close_with_the_same_fingerprint(minilm):
     half = Embedder(device="cpu", dtype="bfloat16")
     assert (half.dtype, half.fingerprint) == ("bfloat16", minilm.fingerprint)
     assert len(half.fingerprint) == 64
+    with pytest.raises(ValueError, match="device: expected cpu, cuda or one as cuda:1, got 'gpu'"):
+        Embedder(device="gpu")
     found = half.encode(TEXTS)
     assert found.dtype == np.float32
     assert ((found * minilm.encode(TEXTS)).sum(axis=1) > 0.999).all()

@@ -148,9 +148,12 @@ def test_what_is_kept_trains_like_gold():
     assert {key: row[key] for key in same} == {key: gold[key] for key in same}
 
 
-def test_wrong_recipes_and_rounds_without_agreement(work, capsys):
+def test_wrong_recipes_and_rounds_without_agreement(work, monkeypatch, capsys):
     assert main(["run", "recipe.yaml", "unlabelled=[none.jsonl]"]) == 2
     assert "unlabelled: no such file: none.jsonl" in capsys.readouterr().err
+    monkeypatch.setattr("mitigate.recipes.self_training.find_spec", lambda _: None)
+    assert main(["run", "recipe.yaml", "engine=vllm"]) == 2
+    assert "engine: vllm is not installed: pip install 'hallucination-toolkit[vllm]'" in capsys.readouterr().err
     write_rows(work / "answers.jsonl", [{"reference": "no answer"}, answer(20)])
     assert main(["run", "recipe.yaml", "training.max_steps=1", "--output", "out"]) == 1  # a reply that nobody can read
     told = capsys.readouterr().err

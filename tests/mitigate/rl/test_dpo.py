@@ -14,6 +14,7 @@ from trl import DPOConfig, DPOTrainer
 from examples.pocket import lm
 from mitigate.cli.main import main
 from mitigate.rewards.inputs import copied
+from mitigate.rl.credit import special_ids
 from mitigate.rl.dpo import MASK_DPO, PAPER_MASK_DPO, MaskDPOCollator
 from mitigate.rl.preferences import best_against_worst, build_pairs, published_item, sentences_of
 from tests.helpers.jsonl import read_rows, write_rows
@@ -121,7 +122,7 @@ def test_pairs_that_differ_in_truth_alone():
     assert pair(own, near, gap=-0.2) == (texts["own"], texts["near"])  # copies less: any bound above the difference
     assert pair(own, near, gap=-1) is None
     assert pair(copy, wrong, near, gap=0.2) == (texts["copy"], texts["near"])
-    assert pair(copy, wrong, gap=1.0) == (texts["copy"], texts["false"])
+    assert pair(copy, wrong, gap=1.0 - 1e-12) == (texts["copy"], texts["false"])
 
 
 # --- the collator -------------------------------------------------------------------------------------------------
@@ -174,6 +175,11 @@ def test_mask_by_hand(tokenizer):
     assert MaskDPOCollator(tokenizer, settings())([published])["completion_mask"].equal(out["completion_mask"])
     cut = pair_of(tokenizer) | {"chosen_cut_off": True, "rejected_cut_off": True}  # nothing says where to stop
     assert MaskDPOCollator(tokenizer, settings())([cut])["completion_mask"].tolist()[0] == [*CHOSEN[:-1], 0]
+    other = pair_of(tokenizer)
+    turn = next(i for i in special_ids(tokenizer.backend_tokenizer) if i != tokenizer.eos_token_id)
+    for side in ("chosen", "rejected"):  # as with Gemma and Phi, whose turns end with another token than eos
+        other[f"{side}_ids"] = [*other[f"{side}_ids"][:-1], turn]
+    assert MaskDPOCollator(tokenizer, settings())([other])["completion_mask"].equal(out["completion_mask"])
     paper = MaskDPOCollator(tokenizer, settings(), "paper")([cut])["completion_mask"].tolist()
     assert paper == [[0, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 0], [0, 0, 0, 0, 1, 1, 1, 0] + [0] * 5]
     # The paper leaves out the contradictory "Cé." (4 tokens) and the supported "Ef."; ends and spaces stay.
