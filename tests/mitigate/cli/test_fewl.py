@@ -1,5 +1,6 @@
 """`mitigate fewl`: every sub-command, bad input, and a run killed half way."""
 
+import errno
 import json
 import math
 import re
@@ -15,6 +16,7 @@ import pytest
 
 from engines import ResponseCache
 from mitigate.cli.main import main
+from mitigate.io import UsageError
 from tests.helpers.engines_server import Scripted, completion, error, serving
 from tests.helpers.jsonl import read_rows as read
 from tests.helpers.jsonl import write_rows as write
@@ -48,7 +50,7 @@ def fewl(*args):
     return main(["fewl", *map(str, args)])
 
 
-def test_score_rank_pick(tmp_path, capsys):
+def test_score_rank_pick(tmp_path, monkeypatch, capsys):
     source = write(tmp_path / "q.jsonl", questions())
     scored, picked = tmp_path / "s.jsonl", tmp_path / "p.jsonl"
     assert fewl("score", "--input", source, "--output", scored, "--json") == 0
@@ -74,6 +76,15 @@ def test_score_rank_pick(tmp_path, capsys):
         assert told in capsys.readouterr().err
     assert fewl("rank", "--input", scored, "--truth", tmp_path / "none") == 2
     assert "none: No such file" in capsys.readouterr().err
+
+    def full(shown, path, kind):
+        path.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("mitigate.cli.fewl.plot_ranking", full)
+    assert fewl("rank", "--input", scored, "--png", tmp_path / "r.png") == 1
+    assert "r.png: No space left on device" in capsys.readouterr().err
+    assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")  # the old one
     assert fewl("rank", "--input", scored, "--truth", "labels") == 0
     assert "Kendall" in capsys.readouterr().out
     assert fewl("pick", "--input", scored, "--output", picked, "--abstain-above", "0") == 2
@@ -84,6 +95,20 @@ def test_score_rank_pick(tmp_path, capsys):
     for limit, model in (("0.7", "x"), ("0.6", None)):
         assert fewl("pick", "--input", scored, "--output", picked, "--overwrite", "--abstain-above", limit) == 0
         assert [row["model"] for row in read(picked)] == [model] * 4
+
+
+def test_an_annotator_that_asks_keeps_its_replies(tmp_path, monkeypatch):
+    opened = []
+
+    def similarity(name, encode, options):
+        opened.append(options)
+        raise UsageError("seen")
+
+    monkeypatch.setattr("mitigate.models.load_similarity", similarity)
+    argv = ["score", "--input", write(tmp_path / "q.jsonl", questions()), "--output", tmp_path / "s.jsonl"]
+    for name in ("annotator:generative:openai:m", "annotator:embedded"):
+        assert fewl(*argv, "--similarity", name) == 2
+    assert [one.get("cache") for one in opened] == [tmp_path / "s.jsonl.cache.sqlite", None]
 
 
 def test_expertise_follows_the_pairs_of_the_input(tmp_path, capsys):
