@@ -321,19 +321,25 @@ def _annotator(name: str, options: Mapping[str, Any], chunk: int, known: Set[str
 
 def fill(
     source: Path, output: Path, llms: Mapping[str, Sequence[str]], how: Mapping[str, Any], cache: Path | None,
-    concurrency: int, pool: Pool,
-) -> tuple[list[Record], list[models.Asked]]:  # fmt: skip
-    """Ask LLMs what the FEWL records of a file lack; returns what `mitigate.models.fill` makes of them.
+    concurrency: int, pool: Pool, again: bool,
+) -> tuple[list[Record], list[models.Asked], str | None]:  # fmt: skip
+    """Ask LLMs what the FEWL records of a file lack; returns what `mitigate.models.fill` makes of them, and which
+    requests were refused.
 
     ``llms`` holds ``references`` and ``answers``, each a list of ``[NAME=]KIND:MODEL[@BASE_URL]``. Each worker has so
     many requests (``concurrency``) in flight at a server. ``cache`` holds the replies for all workers; None has each
-    remember its own. The files of the parts stay: the same records are scored in another way without asking again.
+    remember its own. The files of the parts stay: the same records are scored in another way without asking again,
+    except, if ``again``, for what was refused.
     """
     task = Task.of(source, output, check_record, {"llms": llms, **how})
     parts = task.cut(pool.part_size)
+    for part in parts if again else ():
+        if task.path(part).exists() and any(row["refused"] for row in task.rows([part])):
+            task.path(part).unlink()
     do_parts(task, partial(_filler, llms, how, cache, concurrency), parts, pool)
     rows = list(task.rows(parts))
-    return [row["record"] for row in rows], [models.Asked.from_dict(row["asked"]) for row in rows]
+    refused = "; ".join(dict.fromkeys(row["refused"] for row in rows if row["refused"]))
+    return [row["record"] for row in rows], [models.Asked.from_dict(row["asked"]) for row in rows], refused or None
 
 
 def _filler(llms: Mapping[str, Sequence[str]], how: Mapping[str, Any], cache: Path | None, concurrency: int) -> Process:
@@ -345,8 +351,9 @@ def _filler(llms: Mapping[str, Sequence[str]], how: Mapping[str, Any], cache: Pa
         for engine in opened.values():
             engine.errors.clear()
         asked = models.fill(records, references, answers=answers, **how)
-        if failed := models.failures(opened.values()):
+        if failed := models.failures(opened.values(), refused=False):
             raise RuntimeError(failed)
-        return [{"record": r, "asked": a.to_dict()} for r, a in zip(records, asked, strict=True)]
+        refused = models.failures(opened.values())
+        return [{"record": r, "asked": a.to_dict(), "refused": refused} for r, a in zip(records, asked, strict=True)]
 
     return process

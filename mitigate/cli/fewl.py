@@ -185,10 +185,12 @@ def run_score(args: Args) -> int:
     called, similarity = models.load_similarity(args.similarity, encode, calibration)
     with ExitStack() as stack:
         opened: dict[str, Engine] = {}
+        refused = None
         if pool is not None:
             # The machines of a cluster cannot share an SQLite file, unless one is named that they can.
             cache = None if args.cache is None and pool.address is not None else args.cache_file()
-            records, asked = scale.fill(args.input, args.output, llms, how, cache, args.concurrency, pool)
+            work = (cache, args.concurrency, pool, args.overwrite)
+            records, asked, refused = scale.fill(args.input, args.output, llms, how, *work)
         else:
             where = (stack, opened, args.cache_file(), args.concurrency)
             references = models.open_named(args.reference_llm, "--reference-llm", *where)
@@ -222,7 +224,7 @@ def run_score(args: Args) -> int:
             print_json({**summary, "output": str(args.output)})
         else:
             _print_scores(args.output, summary)
-        if failed := models.failures(opened.values()):
+        if failed := models.failures(opened.values()) or refused:
             say(
                 f"error: {failed}, and the scores lack what they would have brought: the same command with "
                 "--overwrite asks only these again"

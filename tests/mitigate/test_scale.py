@@ -294,13 +294,13 @@ def test_workers_know_llms_by_name(place, monkeypatch):
     assert "--reference-llm: expected a name of its own for each language model, got 'a' twice" in why
 
 
-def test_a_refused_request_fails_its_part_alone(place):
+def test_a_request_that_fails_takes_its_part_along_and_a_refused_one_nothing(place):
     write_rows(place.source, questions(6))
-    broken = True
+    broken = 500
 
     def script(body):
-        refused = broken and "tower 3" in body["messages"][-1]["content"]
-        return error(400, "not today") if refused else reply(body)
+        failing = broken and "tower 3" in body["messages"][-1]["content"]
+        return error(broken, "not today") if failing else reply(body)
 
     with serving(script) as server:
         argv = ["--expertise", "uniform", "--reference-llm", f"openai:player@{server.url}", *SCALED]
@@ -308,9 +308,17 @@ def test_a_refused_request_fails_its_part_alone(place):
         assert (code, done) == (1, [1, 3])
         assert "1 of 3 parts failed, first part 2: RuntimeError: openai:player" in why
         assert "1 request failed" in why
-        broken, before = False, len(server.requests)
-        assert place.score(place.output, *argv) == (0, [2], "")
+        broken = 400  # as a content filter would always say: the rest is scored
+        code, done, why = place.score(place.output, *argv)
+        assert (code, done) == (1, [2])
+        assert "1 request failed, the last: " in why
+        assert "not today" in why
+        assert ids(place.output) == list(range(6))
+        assert place.score(place.output, *argv, "--overwrite", "--divergence", "js")[:2] == (1, [2])
+        broken, before = None, len(server.requests)
+        assert place.score(place.output, *argv, "--overwrite") == (0, [2], "")
         assert len(server.requests) == before + 1  # the other question of that part was answered and kept
+        assert place.score(place.output, *argv, "--overwrite") == (0, [], "")
     assert ids(place.output) == list(range(6))
     # Without an LLM to ask one process scores.
     write_rows(place.source, [row | {"reference_answers": {"one": "a stone 1"}} for row in questions(4)])
