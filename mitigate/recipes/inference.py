@@ -7,7 +7,7 @@ correcting is not only what any user gains by not sampling; the others are drawn
 chose, a lexical control stands beside its rate: how much of an answer is copied from its reference.
 
 A second run goes on where the first one stopped; replies are cached. A question that a request failed for is kept with
-its `error`, and the next run does its chunk again.
+its `error`, and the next run does its chunk again; what was `refused` is not asked again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fewl.expertise import reference_answers
 from fewl.ranking import pick_answers
 from fewl.score import check_options, score_records
 from mitigate.inference.correct import best_of, correct, with_engine
-from mitigate.io import Record, UsageError, say, usage
+from mitigate.io import Record, UsageError, counted, say, usage
 from mitigate.models import EngineName, at_once, check_annotator, failures, open_annotator, open_engine
 from mitigate.recipes import runner
 from mitigate.recipes.config import Recipe
@@ -124,6 +124,10 @@ def run(options: Options, folder: RunFolder) -> int:
     if figures["failed"]:
         why = [row["error"] for row in results if row.get("error")][-1]
         raise EngineError(f"{figures['failed']} of {len(rows)} questions have a request without a reply ({why})")
+    if figures["unanswered"] == len(rows):
+        (folder / RESULTS).unlink()  # all are asked again
+        why = next((f", the first: refused: {row['refused']}" for row in results if row["refused"]), "")
+        raise EngineError(f"none of {counted(len(rows), 'question')} has an answer{why}")
     folder.finish(figures)
     return 3 if bad else 0
 
@@ -157,7 +161,10 @@ def _chunk(options: Options, engines: Engines, rows: Rows, annotator: Any, scori
         check_asked(results_Q)
     of_question = list(zip(*asked, strict=True))
     candidates = [[t.strip() for one in found for t in one.texts if t.strip()] for found in of_question]
-    errors = [next((one.error for one in found if one.error), None) for found in of_question]
+    errors, refusals = (
+        [next((one.error for one in found if one.error and one.refused == refused), None) for found in of_question]
+        for refused in (False, True)
+    )
     for one in engines.values():
         one.errors.clear()
     results = _finish(options, engines, rows, candidates, annotator, scoring)
@@ -168,7 +175,10 @@ def _chunk(options: Options, engines: Engines, rows: Rows, annotator: Any, scori
     if failed is None and (told := failures(engines.values())):
         say(f"refused, and not asked again: {told}")
     shared = failed and f"a request of its chunk failed ({failed})"
-    return [{**result, "error": error or shared} for result, error in zip(results, errors, strict=True)]
+    return [
+        {**result, "error": error or shared, "refused": refusal}
+        for result, error, refusal in zip(results, errors, refusals, strict=True)
+    ]
 
 
 def _prompt(options: Options, row: Record) -> list[dict[str, str]]:

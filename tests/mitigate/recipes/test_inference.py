@@ -132,6 +132,26 @@ def test_refused_rewriting_is_told_and_ends(tmp_path, capsys):
     assert re.search("refused, and not asked again: openai:w@.*filtered", capsys.readouterr().err)
 
 
+@pytest.mark.parametrize("never", ["q1", "q"])
+def test_refused_questions_are_not_asked_again(tmp_path, capsys, never):
+    """One is left without an answer, as one that the engine says nothing to; where all are, nothing was done."""
+    out = tmp_path / "run"
+    refuse = error(400, "filtered")
+    with serving(lambda body: refuse if never in body["messages"][0]["content"] else script(body)) as server:
+        argv = ["run", str(recipe(tmp_path, server.url)), "--output", str(out)]
+        assert main(argv) == (3 if never == "q1" else 1)
+        asked, said = len(server.requests), capsys.readouterr()
+        assert main(argv) == (3 if never == "q1" else 1)
+        assert len(server.requests) == (asked if never == "q1" else 2 * asked)
+    if never == "q1":
+        rows = read(out / "results.jsonl")
+        assert [bool(row["refused"]) for row in rows] == [False, True, False, False]
+        assert [row["error"] for row in rows] == [None] * 4
+        assert json.loads((out / "done.json").read_text())["unanswered"] == 2  # and q3, to which nothing is said
+    else:
+        assert re.search("none of 4 questions has an answer, the first: refused: .*filtered", said.err)
+
+
 def test_questions_alone_are_enough_for_fewl(tmp_path):
     """No reference, and the engine that answers is a reference LLM too: its own answers are not compared with it."""
     out, data = tmp_path / "run", write_rows(tmp_path / "q.jsonl", [{"question": "q0?"}, {"question": "q1?"}])
