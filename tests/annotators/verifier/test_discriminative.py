@@ -337,10 +337,10 @@ def test_shipped_files_belong_together(name: str, shipped: dict[str, Path]) -> N
 
 
 AS_SHIPPED = (
-    ("embedded", "smollm2", "b9e67983be96e74b", REFERENCE, (
-        ("Its light can be seen for 27 miles.", "supported", [0.934, 0.064, 0.002, 0.0]),  # wrongly
-        ("Robert Wilson was its second keeper.", "contradictory", [0.738, 0.203, 0.059, 0.0]),
-        ("Its lamp was made in France.", "contradictory", [0.268, 0.417, 0.315, 0.0]),
+    ("embedded", "smollm2", "69efe2d7db2caed0", REFERENCE, (
+        ("Its light can be seen for 27 miles.", "supported", [0.972, 0.027, 0.0, 0.0]),  # wrongly
+        ("Robert Wilson was its second keeper.", "contradictory", [0.563, 0.379, 0.058, 0.0]),
+        ("Its lamp was made in France.", "unverifiable", [0.345, 0.282, 0.372, 0.0]),
     )),
     ("embedded-zh", "e5-small", "374859484d97eda8",
      "柳溪灯塔于1903年建成，高27米。第一任守塔人是安娜·罗。灯光在20海里外可见。", (
