@@ -540,10 +540,15 @@ def open_job(source: Path, output: Path, *, check: Check, matches: Matches, over
     holds the output, or it belongs to something else; OutputError: the rejected file cannot be written.
     """
     check_paths([source], output)
+    new = not output.exists()
     job = Job(source, output, check, open_locked(output, output))
     try:
         tell_rejected([(source, line) for line in _scan(job, matches, overwrite)], job.rejected, job.rejected_path)
         yield job
+    except BaseException:
+        if new and not job.keep:  # an annotator that cannot be loaded leaves no empty results
+            output.unlink(missing_ok=True)
+        raise
     finally:
         job.file.close()
 

@@ -21,6 +21,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
+from annotators.base import engines_in
 from annotators.evaluation.metrics import Statistic, paired_difference
 from engines.types import EngineError, Sampling, check_asked
 from fewl.expertise import reference_answers
@@ -75,6 +76,12 @@ def check(options: Options) -> None:
         raise UsageError("reference_llms: expected the engines of reference LLMs with select: fewl, and only then")
     if not options.correct and (options.regenerate or options.delete or options.abstain_above is not None):
         raise UsageError("regenerate, delete and abstain_above: for correct: true only")
+    mends = options.regenerate or options.delete or options.abstain_above is not None or engines_in(options.annotator)
+    if options.correct and not mends:
+        raise UsageError(
+            f"correct: {options.annotator} gives no corrections, so nothing would change; expected regenerate, delete or "
+            "abstain_above beside it, or correct: false"
+        )
     if options.select == "fewl":
         if set(options.reference_llms.values()) == {options.engine}:
             raise UsageError(

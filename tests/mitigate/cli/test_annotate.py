@@ -86,6 +86,8 @@ def test_terminals_without_unicode_or_colour(one: list[str], tmp_path: Path) -> 
 def test_another_annotator_does_not_continue(tmp_path: Path, exact: ExactAnnotator, capsys) -> None:
     source, output = write_records(tmp_path / "in.jsonl", 3), tmp_path / "out.jsonl"
     files = ["--input", source, "--output", output]
+    assert run(*files, "--annotator", "missing") == 2
+    assert not output.exists()  # nothing was judged
     assert run(*files) == 0
     before = output.read_bytes()
     assert run(*files, "--annotator", "missing", "--overwrite") == 2

@@ -34,6 +34,7 @@ def recipe(folder: Path, url: str, **more: Any) -> Path:
     data = write_rows(folder / "data.jsonl", [*rows, {"question": "no reference"}])
     path = folder / "inference.yaml"
     options = {"task": "inference", "about": "a", "hardware": "h", "data": str(data), "answers": 2, "chunk": 2}
+    options |= {"annotator": f"generative:openai:m@{url}"}  # one that gives corrections, as the rule annotator does
     path.write_text(yaml.safe_dump({**options, "engine": f"openai:m@{url}", **more}))
     return path
 
@@ -243,6 +244,7 @@ def test_bad_lines_stop_no_other(tmp_path, capsys):
     ),
     ({"engine": LLM["llm"], "select": "fewl", "reference_llms": LLM}, "reference_llms: expected another engine than "),
     ({"correct": False, "delete": True}, "for correct: true only"),
+    ({"annotator": "embedded"}, "correct: embedded gives no corrections, so nothing would change; expected "),
     ({"annotator": "embeded"}, "annotator: no such folder 'embeded'"),
     ({"seed": 3_000_000_000}, "seed: .*less than 2147483648"),
     (
