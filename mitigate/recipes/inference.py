@@ -79,8 +79,8 @@ def check(options: Options) -> None:
     mends = options.regenerate or options.delete or options.abstain_above is not None or engines_in(options.annotator)
     if options.correct and not mends:
         raise UsageError(
-            f"correct: {options.annotator} gives no corrections, so nothing would change; expected regenerate, delete or "
-            "abstain_above beside it, or correct: false"
+            f"correct: {options.annotator} gives no corrections, so nothing would change; expected regenerate, delete "
+            "or abstain_above beside it, or correct: false"
         )
     if options.select == "fewl":
         if set(options.reference_llms.values()) == {options.engine}:
