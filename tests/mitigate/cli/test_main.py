@@ -170,6 +170,7 @@ def test_costs_of_a_recipe_are_kept_or_refused(tmp_path, capsys):
     assert not out.exists()
     with serving(lambda body: error(400)) as server:
         asked = {"engine": f"openai:m@{server.url}", "annotator": "embedded-fast", "data": str(data)}
+        asked |= {"delete": True}  # else nothing would change
         recipe.write_text(json.dumps({"task": "inference", **shared, **asked}))
         assert main(["run", str(recipe), "--output", str(out), *costs]) == 1
     assert f"go on with: mitigate run {recipe} --output {out} {' '.join(costs)}\n" in capsys.readouterr().err
