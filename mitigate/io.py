@@ -546,7 +546,7 @@ def open_job(source: Path, output: Path, *, check: Check, matches: Matches, over
         tell_rejected([(source, line) for line in _scan(job, matches, overwrite)], job.rejected, job.rejected_path)
         yield job
     except BaseException:
-        if new and not job.keep:  # an annotator that cannot be loaded leaves no empty results
+        if new and not os.fstat(job.file.fileno()).st_size:  # such as by an annotator that cannot be loaded
             output.unlink(missing_ok=True)
         raise
     finally:
