@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -50,6 +50,8 @@ CHUNK = 4096  # sentences that are judged at once; it bounds what is held in mem
 MARKED, LACKING = 0.0, 2.0
 """Log-odds of "unsupported" from which a word of a hallucinated sentence is marked, and what is added to them where the
 evidence lacks the word: what the token head says of it is the weaker sign. Chosen on folds that do not test."""
+CONTRADICTED = 2.0
+"""What P(contradictory) takes from the log-odds of support where two windows are read. Chosen on fold 1."""
 MAX_FRAGMENTS, FIRST_GAIN, NEXT_GAIN = 3, 0.25, 0.12
 """Passages shown as evidence, and which share of the sentence's words the first and each further one has to match."""
 
@@ -82,6 +84,24 @@ class Verdict:
         return float(self.probabilities[0] / max(1.0 - self.probabilities[3], 1e-9))
 
 
+def pooled(wide: Verdict, narrow: Verdict) -> Verdict:
+    """What two windows say together; the wide one's evidence is shown, marked are the words of what supports better.
+
+    Given that there is a fact, P ∝ (S · exp(−CONTRADICTED · C), C, U), where the greater P(supported), the mean
+    P(contradictory) and the lesser P(unverifiable), divided by their sum, are S, C and U: either window may lack what
+    the other has. A model that sees a contradiction often takes shared words for support, too.
+    """
+    both = np.stack([wide.probabilities, narrow.probabilities])
+    verdict = both[:, :3] + 1e-9
+    verdict /= verdict.sum(1, keepdims=True)
+    supported, contradictory, unverifiable = verdict[:, 0].max(), verdict[:, 1].mean(), verdict[:, 2].min()
+    supported *= np.exp(-CONTRADICTED * contradictory / (supported + contradictory + unverifiable))
+    said = np.array([supported, contradictory, unverifiable])
+    no_fact = both[:, 3].mean()
+    found = np.append(said / said.sum() * (1 - no_fact), no_fact)
+    return Verdict(wide.window, found, narrow.tokens if narrow.support > wide.support else wide.tokens)
+
+
 def stored(name: str) -> tuple[Path, Saved]:
     """The folder of "embedded", …, a path or a hub id, and what its annotator.json says; loads no weights.
 
@@ -97,7 +117,7 @@ class DiscriminativeAnnotator(Annotator):
 
     ``languages`` are those it was trained on, None for any; ``evidence_tokens`` (of the verifier's tokenizer) is what
     it reads of a reference at once. With ``narrow_tokens`` it also reads the best so many alone, since what stands
-    around hides much from a small model. The window that supports a sentence best decides.
+    around hides much from a small model (``pooled``). Of further windows the one that supports best decides.
     """
 
     def __init__(
@@ -190,11 +210,9 @@ class DiscriminativeAnnotator(Annotator):
             return found
         indexes = index_references(references, self.verifier.tokenize, None, self.narrow_tokens, RELEVANT)
         longer = [i for i, index in enumerate(indexes) if not index.fits]
-        narrow = list(zip(longer, select([(indexes[i], texts[i]) for i in longer]), strict=True))
-        for (i, _), other in zip(narrow, self._read(sentences, narrow), strict=True):
-            if other.support > found[i].support:  # evidence is still shown from the wide window, in whole sentences
-                found[i] = replace(other, window=found[i].window)
-        return found
+        narrow = select([(indexes[i], texts[i]) for i in longer])
+        both = dict(zip(longer, self._read(sentences, list(zip(longer, narrow, strict=True))), strict=True))
+        return [pooled(verdict, both.get(i, verdict)) for i, verdict in enumerate(found)]
 
     def _read(self, sentences: Sequence[Sentence], windows: Sequence[tuple[int, Window]]) -> list[Verdict]:
         """A verdict of the sentence with each number beside its window."""
@@ -226,7 +244,7 @@ def fingerprint_of(settings: Mapping[str, Any], base: str, weights: str) -> str:
     """16 hex digits over all that verdicts without a calibration depend on: settings, the identity of the base
     (``Verifier.base_identity``) and the digest of what training changed (``model.digest_of``).
     """
-    narrow = "" if settings["narrow_tokens"] is None else f" {settings['narrow_tokens']} {RELEVANT}"
+    narrow = "" if settings["narrow_tokens"] is None else f" {settings['narrow_tokens']} {RELEVANT} {CONTRADICTED}"
     languages, tokens = settings["languages"] and tuple(settings["languages"]), settings["evidence_tokens"]
     parts = (
         f"{VERSION} {base} {settings['layers']} {settings['lora']} {languages} {tokens} {FURTHER_TOKENS // tokens} "

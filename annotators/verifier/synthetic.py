@@ -9,19 +9,17 @@ edited in the same ways, so that what is learned is the edit, not "verbatim mean
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, pairwise
 from random import Random
 from typing import Any
 
-from annotators.evaluation.splits import plain
 from annotators.text import words as lexicon
-from annotators.text.normalise import clean_text
 from annotators.text.words import stem_set, units, words_of
 from annotators.verifier import data
-from annotators.verifier.data import CONTRADICTORY, NO_FACT, SUPPORTED, TARGET, UNSUPPORTED, UNVERIFIABLE, Example, Row
+from annotators.verifier.data import CONTRADICTORY, NO_FACT, SUPPORTED, UNSUPPORTED, UNVERIFIABLE, Example
 
 Span = tuple[int, int]
 PER_DOCUMENT = 8
@@ -359,71 +357,6 @@ def _was(phrase: str) -> str:
 
 def _lower(phrase: str) -> str:
     return phrase[:1].lower() + phrase[1:] if phrase.split()[0] in ("The", "A", "An") else phrase
-
-
-# --- labelled pairs in dense passages ----------------------------------------------------------------------------
-
-GROUNDED = ("vitaminc", "vitaminc_synthetic", "fever", "dialfact_valid")
-"""Pairs about named things: of these another sentence about something else changes no label."""
-REVISION, COMMON, CANDIDATES, LARGEST_CASE = 0.3, 300, 20, 3
-"""Stems that evidence and one put beside it may share (Jaccard); evidence that a stem may occur in to look others up by
-it; how many of the nearest are drawn from; rows of one claim beside the same text."""
-
-
-def dense_examples(pairs: Sequence[Row], number: int, seed: int) -> list[Example]:
-    """At least ``number`` examples (or all) of pairs whose evidence stands among the most similar evidence of others,
-    as the sentences of a text are all about one thing; cases together.
-
-    Revisions of a case's evidence are left out. Half of the supported claims are made false beside the same evidence,
-    by what the other sentences say.
-    """
-    random = Random(f"dense {seed}")
-    rows = [row for row in pairs if row["source"] in GROUNDED and row["evidence"].count(" ") < data.MOST_WORDS / 2]
-    texts = sorted({clean_text(row["evidence"]) for row in rows})
-    stems = [stem_set(text) for text in texts]
-    found: dict[str, list[int]] = defaultdict(list)
-    for n, held in enumerate(stems):
-        for stem in held:
-            found[stem].append(n)
-    cases: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        cases[plain(row["claim"])].append(row)
-    out: list[Example] = []
-    for claim in random.sample(sorted(cases), len(cases)):
-        if len(out) >= number:
-            break
-        own = [stem_set(clean_text(row["evidence"])) for row in cases[claim]]
-        near: Counter[int] = Counter()  # by the inverse frequency of shared stems
-        for stem in sorted(stem_set(cases[claim][0]["claim"]).union(*own)):
-            if len(found[stem]) <= COMMON:
-                for n in found[stem]:
-                    near[n] += COMMON // len(found[stem])
-        around: list[int] = []
-        for n, _ in near.most_common(20 * CANDIDATES):
-            if len(around) < CANDIDATES and not any(
-                len(stems[n] & one) > REVISION * len(stems[n] | one) for one in (*own, *(stems[m] for m in around))
-            ):
-                around.append(n)
-        random.shuffle(around)
-        room = random.uniform(0.5, 1.0) * data.MOST_WORDS - max(row["evidence"].count(" ") + 1 for row in cases[claim])
-        others: list[str] = []
-        for text in (texts[n] for n in around):
-            if text.count(" ") < room:
-                room -= text.count(" ") + 1
-                others.append(text)
-        if len(others) < 2:
-            continue
-        at = random.randint(0, len(others))
-        for row in random.sample(cases[claim], min(len(cases[claim]), LARGEST_CASE)):
-            said, target = clean_text(row["claim"]), TARGET[row["label"]]
-            passages = (*others[:at], clean_text(row["evidence"]), *others[at:])
-            made = Example("", said, passages, target, None, row["source"], 1.0, f"dense {claim}")
-            out.append(made)
-            if target == SUPPORTED and random.random() < 0.5:
-                false = edit(said, " ".join(others), random)
-                if false is not None and (spans := data.changed(said, false)):
-                    out.append(replace(made, sentence=false, target=CONTRADICTORY, spans=spans))
-    return out
 
 
 # --- examples for the encoder --------------------------------------------------------------------------------------

@@ -3,13 +3,13 @@
     1. pairs.jsonl, pairs/      labelled pairs of evidence and claim: what follows from a text and what does not
     2. edits.jsonl              sentences of documents and people's supported ones, reworded, half of them made false
     3. labels.jsonl, labels/    human labels, with edits and some of the pairs mixed in, so that both stay learned
-    4. further/                 the labels with more edits and pairs, pairs beside similar evidence, and sentences about
-                                written texts; by a teacher's verdicts where there is a teacher
+    4. further/                 the labels with more edits and pairs, by a teacher's verdicts if there is one, and
+                                sentences about written texts
 
 ``mitigate train annotators/embedded`` runs it. Folds 2 to 4 train, fold 1 chooses, fold 0 is not read beyond its fold
 number; pairs that share a text with folds 0 and 1 are left out. Three losses: of the verdict, of the order within a
-case (the same claim, with and without support), and of the tokens where it is known which of them lack support. What a
-teacher, another verifier, says takes the place of the first two (Hinton et al. 2015, section 2, at a temperature of 1).
+case (the same claim, with and without support), and of the tokens where it is known which of them lack support. Where a
+teacher was asked, what it says replaces the first two (Hinton et al. 2015, section 2, at a temperature of 1).
 After the last stage weights are the mean of those before and after it, which judge better than either (Wortsman et al.
 2022, section 3).
 """
@@ -41,7 +41,7 @@ from annotators.verifier import data
 from annotators.verifier.annotator import EVIDENCE_TOKENS, DiscriminativeAnnotator, stored, unjudgeable
 from annotators.verifier.data import NO_FACT, SUPPORTED, Example, Row
 from annotators.verifier.model import MINILM, Input, Verifier, packs_of
-from annotators.verifier.synthetic import Maker, dense_examples, proper, talk
+from annotators.verifier.synthetic import Maker, proper, talk
 
 log = logging.getLogger(__name__)
 TOKEN_WEIGHT, POSITIVE_TOKEN = 0.5, 3.0
@@ -83,7 +83,6 @@ class Settings:
     further_labels: int | None = None  # they are drawn from at most so many labels (None: all), and from so many …
     further_edits: int = 16_000
     further_pairs: int = 8_000
-    further_dense: int = 0  # pairs beside similar evidence
     further_texts: int = 0  # written texts, of which all sentences are taken
     further_rate: float = 1e-4
     further_epochs: float = 3.0
@@ -125,9 +124,8 @@ def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
         stage(mixed, work / "labels", epochs=1.0, rate=settings.label_rate, seed=settings.seed)
     if settings.further:
         before = {name: p.detach().clone() for name, p in verifier.network.named_parameters() if p.requires_grad}
-        dense = dense_examples(read, settings.further_dense, settings.seed) if settings.further_dense else []
         about = data.text_examples(settings.further_texts)
-        more = further_examples(teacher, verifier, settings, train, learned, [*dense, *about], work / "further")
+        more = further_examples(teacher, verifier, settings, train, learned, about, work / "further")
         rate, epochs = settings.further_rate, settings.further_epochs
         stage(more, work / "further", epochs=epochs, rate=rate, seed=settings.seed + 1)
         for name, parameter in verifier.network.named_parameters():
@@ -182,9 +180,10 @@ def teacher_of(name: str) -> DiscriminativeAnnotator:
 
 def further_examples(
     teacher: DiscriminativeAnnotator | None, pupil: Verifier, settings: Settings, rows: Sequence[Row],
-    pairs: Sequence[Example], others: Sequence[Example], folder: Path,
+    pairs: Sequence[Example], written: Sequence[Example], folder: Path,
 ) -> list[Example]:  # fmt: skip
-    """Labelled, edited, paired and ``others`` examples; a teacher judges them part by part, beside its own windows."""
+    """Labelled, edited and paired examples, which a teacher judges part by part, beside its own windows, and those of
+    written texts, whose labels are better than what it says."""
     verifier, budget = pupil, settings.evidence_tokens
     if teacher is not None:
         verifier, budget = teacher.verifier, teacher.evidence_tokens
@@ -193,7 +192,7 @@ def further_examples(
         *data.labelled_examples(Random(settings.seed).sample(rows, most), verifier.tokenize, budget),
         *edited_examples(rows, replace(settings, edited=settings.further_edits), verifier),
         *mixture((), (), pairs, replace(settings, replayed=settings.further_pairs)),
-        *others,
+        *written,
     ]
     chosen = sorted(np.random.default_rng(settings.seed).permutation(len(pool))[: settings.further].tolist())
     folder.mkdir(exist_ok=True)
@@ -202,9 +201,13 @@ def further_examples(
         part = [pool[i] for i in numbers]
         if teacher is None:
             return part
-        records = [{"question": e.question, "reference": " ".join(e.passages)} for e in part]
-        found = teacher.verdicts([Sentence(e.sentence, 0, e.sentence, r) for e, r in zip(part, records, strict=True)])
-        return [replace(e, taught=tuple(v.probabilities.tolist())) for e, v in zip(part, found, strict=True)]
+        asked = [n for n, i in enumerate(numbers) if i < len(pool) - len(written)]
+        records = [{"question": part[n].question, "reference": " ".join(part[n].passages)} for n in asked]
+        sentences = [part[n].sentence for n in asked]
+        found = teacher.verdicts([Sentence(s, 0, s, r) for s, r in zip(sentences, records, strict=True)])
+        for n, verdict in zip(asked, found, strict=True):
+            part[n] = replace(part[n], taught=tuple(verdict.probabilities.tolist()))
+        return part
 
     parts = {f"{at:06d}.jsonl": chosen[at : at + PART] for at in range(0, len(chosen), PART)}
     return [e for name, numbers in parts.items() for e in kept(folder / name, partial(judged, numbers))]
@@ -284,24 +287,24 @@ def mixture(
     return [*(replace(e, case=e.case and f"{e.case} {n}") for n in times for e in labels), *edits, *replayed]
 
 
-def verdict_loss(logits_B4: torch.Tensor, target_B: torch.Tensor, weight_B: torch.Tensor) -> torch.Tensor:
-    """Σ w · (−log P(target)) / Σ w under ``model.probabilities``; P(unsupported) is that of both hallucinations."""
+def verdict_loss(logits_B4: torch.Tensor, target_B: torch.Tensor) -> torch.Tensor:
+    """(B,) −log P(target) under ``model.probabilities``; P(unsupported) is that of both hallucinations."""
     log_p = log_softmax(logits_B4[:, :3], -1)
     both = torch.logaddexp(log_p[:, 1], log_p[:, 2])
     stated = torch.cat([log_p, torch.zeros_like(both[:, None]), both[:, None]], 1)  # column 3: no fact states none
     of_target = stated.gather(1, target_B[:, None])[:, 0]
     none = torch.where(target_B == NO_FACT, logsigmoid(logits_B4[:, 3]), logsigmoid(-logits_B4[:, 3]))
-    return -((of_target + none) * weight_B).sum() / weight_B.sum().clamp(min=1e-9)
+    return -(of_target + none)
 
 
-def taught_loss(logits_B4: torch.Tensor, taught_B4: torch.Tensor, weight_B: torch.Tensor) -> torch.Tensor:
-    """Σ w · H(teacher, P) / Σ w with the cross-entropy H of the three verdicts, given that there is a fact, and of "no
-    fact"; ``taught_B4`` are the teacher's probabilities (``model.probabilities``)."""
+def taught_loss(logits_B4: torch.Tensor, taught_B4: torch.Tensor) -> torch.Tensor:
+    """(B,) the cross-entropy to a teacher of the three verdicts, given that there is a fact, plus that of "no fact";
+    ``taught_B4`` are the teacher's probabilities (``model.probabilities``)."""
     none = taught_B4[:, 3]
     verdict_B3 = taught_B4[:, :3] / taught_B4[:, :3].sum(1, keepdim=True).clamp(min=1e-9)
     of_verdict = (verdict_B3 * log_softmax(logits_B4[:, :3], -1)).sum(1)
     of_none = none * logsigmoid(logits_B4[:, 3]) + (1 - none) * logsigmoid(-logits_B4[:, 3])
-    return -((of_verdict + of_none) * weight_B).sum() / weight_B.sum().clamp(min=1e-9)
+    return -(of_verdict + of_none)
 
 
 def rank_loss(logits_B4: torch.Tensor, target_B: torch.Tensor, cases: Sequence[str]) -> torch.Tensor:
@@ -366,12 +369,12 @@ def loss_of(verifier: Verifier, rows: Sequence[Sequence[Input]], examples: Seque
         label_B4, token_NT = verifier.network(**batch)
     target_B = torch.tensor([example.target for example in examples], device=device)
     weight_B = torch.tensor([example.weight for example in examples], device=device)
-    taught = [example.taught for example in examples if example.taught is not None]
-    if taught:  # all of a stage are
-        loss = taught_loss(label_B4, torch.tensor(taught, device=device), weight_B)
-    else:
-        loss = verdict_loss(label_B4, target_B, weight_B)
-        loss = loss + RANK_WEIGHT * rank_loss(label_B4, target_B, [example.case for example in examples])
+    taught_B4 = torch.tensor([example.taught or (0.0,) * 4 for example in examples], device=device)
+    taught_B = torch.tensor([example.taught is not None for example in examples], device=device)
+    loss_B = torch.where(taught_B, taught_loss(label_B4, taught_B4), verdict_loss(label_B4, target_B))
+    loss = (loss_B * weight_B).sum() / weight_B.sum().clamp(min=1e-9)
+    cases = [example.case if example.taught is None else "" for example in examples]
+    loss = loss + RANK_WEIGHT * rank_loss(label_B4, target_B, cases)
     targets = [token_targets(read, e) for read, e in zip(chain.from_iterable(rows), examples, strict=True)]
     wanted = torch.from_numpy(np.concatenate(targets)).to(device)
     known = wanted >= 0

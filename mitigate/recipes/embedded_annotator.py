@@ -33,7 +33,6 @@ class Further(Stage):
     labels: int | None = Field(default=None, ge=0, description="labelled ones that these are drawn from; null: all")
     edits: int = Field(default=16_000, ge=0, description="edited sentences among them")
     pairs: int = Field(default=8_000, ge=0, description="pairs among them")
-    dense: int = Field(default=0, ge=0, description="pairs beside similar evidence among them")
     texts: int = Field(default=0, ge=0, description="written texts, the first ones; the tenth is watched and left out")
     teacher: str | None = Field(default=None, description="an embedded annotator or its folder; null: their own labels")
 

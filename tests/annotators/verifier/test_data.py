@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from annotators.verifier import data, synthetic
+from annotators.verifier import data
 from annotators.verifier.data import UNSUPPORTED, Example
 from tests.helpers.jsonl import read_rows, write_rows
 
@@ -56,50 +56,6 @@ def test_buried_evidence_is_among_unlike_texts() -> None:
         assert sum(len(text.split()) for text in found) <= data.MOST_WORDS
     lengths = {len(data.buried("A.", "B.", pool, Random(seed))) for seed in range(30)}
     assert len(lengths) > 2
-
-
-def test_dense_pairs_stand_among_similar_evidence() -> None:
-    """Every text of a case has its own evidence among the same others, none of which is a revision of it."""
-    towns = ["Alderwick", "Bramholt", "Corvane", "Dunmere"]
-    said = ["opened a glass museum in {}", "lost its harbour to the storm of {}", "elected Paula Weller mayor in {}"]
-    rows = []
-    for n, town in enumerate(towns):
-        for k, wording in enumerate(said):
-            year, other = 1900 + 10 * n + k, 1700 + 10 * n + k
-            text = f"{town} {wording.format(year)}."
-            rows += [
-                pair(f"In {year} {town} had news {k}.", text, "supported", town),
-                pair(f"In {year} {town} had news {k}.", f"{town} {wording.format(other)}.", "contradictory", town),
-            ]
-    made = synthetic.dense_examples(rows, 1000, 0)
-    evidence = {row["evidence"]: row for row in rows}
-    by_case: dict[str, list[Example]] = {}
-    for example in made:
-        by_case.setdefault(example.case, []).append(example)
-    assert len(by_case) == 12
-    edited = 0
-    for examples in by_case.values():
-        whole = [e for e in examples if e.spans is None]
-        assert sorted(e.target for e in whole) == [0, 1]
-        first, second = (set(e.passages) for e in whole)
-        assert len(first - second) == len(second - first) == 1  # the evidence of each
-        assert len(first) >= 3
-        (claim,) = {e.sentence for e in whole}
-        for e in whole:
-            (own,) = [text for text in e.passages if evidence[text]["claim"] == claim]
-            assert evidence[own]["label"] == ("supported", "contradictory")[e.target]
-        for e in examples:
-            if e.spans is not None:
-                edited += 1
-                (true,) = [one for one in whole if one.target == 0]
-                assert (e.target, e.passages) == (1, true.passages)
-                assert e.sentence != claim
-                assert all(e.sentence[a:b] for a, b in e.spans)
-    assert edited
-    few = synthetic.dense_examples(rows, 5, 0)
-    assert 5 <= len(few) < 9
-    assert synthetic.dense_examples(rows, 1000, 0) == made
-    assert synthetic.dense_examples([row | {"source": "snli"} for row in rows], 9, 0) == []  # captions name nothing
 
 
 def test_row_weights_by_hand() -> None:

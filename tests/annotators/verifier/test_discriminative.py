@@ -1,6 +1,7 @@
 """The discriminative annotator end to end: batches equal single calls, windows, offsets, evidence, spans, errors."""
 
 import json
+import math
 import random
 import re
 import shutil
@@ -16,13 +17,15 @@ from safetensors.torch import load_file
 from annotators import HALLUCINATED, LABELS, load_annotator
 from annotators.base import Sentence
 from annotators.operating import FILE, Calibration, OperatingPoint
-from annotators.retrieval import index_references, second_pass, select
+from annotators.retrieval import Window, index_references, second_pass, select
 from annotators.verifier.annotator import (
     RELEVANT,
     SHIPPED,
     DiscriminativeAnnotator,
+    Verdict,
     fingerprint_of,
     fragments_of,
+    pooled,
     unjudgeable,
     unsupported_spans,
 )
@@ -103,7 +106,26 @@ def test_unverifiable_sentences_get_the_best_window(base: str) -> None:
     assert verdict.window.places == windows[int(shares[:, 0].argmax())].places
 
 
-def test_a_narrow_window_decides_where_it_supports_better(base: str, tiny: DiscriminativeAnnotator) -> None:
+def test_two_windows_are_pooled_by_hand() -> None:
+    (index,) = index_references([REFERENCE], lambda texts: [(t.split(), []) for t in texts], None, 60)
+    window = Window(index, (0,))
+    wide = Verdict(window, np.array([0.6, 0.1, 0.1, 0.2]), ((0, 2, 0.3),))  # of a fact: 3/4, 1/8, 1/8
+    narrow = Verdict(Window(index, (1,)), np.array([0.1, 0.35, 0.05, 0.5]), ((0, 2, 0.9),))  # 1/5, 7/10, 1/10
+    supported, contradictory, unverifiable = 0.75, (0.125 + 0.7) / 2, 0.1
+    share = contradictory / (supported + contradictory + unverifiable)
+    supported *= math.exp(-2 * share)
+    total = (supported + contradictory + unverifiable) / 0.65  # P(no fact): 0.35
+    for found in (pooled(wide, narrow), pooled(narrow, replace(wide, window=narrow.window))):
+        assert found.probabilities.tolist() == pytest.approx(
+            [supported / total, contradictory / total, unverifiable / total, 0.35], abs=1e-6
+        )
+        assert found.tokens == wide.tokens  # it supports better
+    assert pooled(wide, narrow).window is window
+    nothing = replace(wide, probabilities=np.array([0.0, 0.0, 0.0, 1.0]))
+    assert pooled(nothing, nothing).probabilities.tolist() == [0.0, 0.0, 0.0, 1.0]
+
+
+def test_a_narrow_window_is_read_beside_the_wide_one(base: str, tiny: DiscriminativeAnnotator) -> None:
     verifier = tiny.verifier
     both = DiscriminativeAnnotator(verifier, evidence_tokens=60, narrow_tokens=20)
     said = "Its lamp was made in France. Robert Wilson kept it. It is 27 metres high. Mary was a cook. The sea is cold."
@@ -119,10 +141,9 @@ def test_a_narrow_window_decides_where_it_supports_better(base: str, tiny: Discr
         (window,) = select([(index, sentence.text)])
         assert 0 < sum(passage.tokens for passage in window.passages) <= 20
         logits, _ = verifier([("", sentence.text, [passage.text for passage in window.passages])])
-        narrow = probabilities(logits)[0]
-        better = bool(narrow[0] / (1 - narrow[3]) > wide.support) and sentence.reference != short
-        decided.add(better)
-        expected = narrow if better else wide.probabilities
+        narrow = replace(wide, probabilities=probabilities(logits)[0])
+        decided.add(narrow.support > wide.support and sentence.reference != short)
+        expected = pooled(wide, wide if sentence.reference == short else narrow).probabilities
         assert verdict.probabilities.tolist() == pytest.approx(expected.tolist(), abs=1e-4)
         assert verdict.window.places == wide.window.places
     assert decided == {True, False}

@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,10 +34,8 @@ def test_verdict_loss_by_hand() -> None:
     log = math.log
     logits = torch.tensor([[log(2), 0.0, 0.0, log(1 / 3)]] * 5)  # P: 1/2, 1/4, 1/4 of what is stated; P(no fact) 1/4
     for target, p in ((0, 1 / 2 * 3 / 4), (1, 1 / 4 * 3 / 4), (3, 1 / 4), (UNSUPPORTED, 1 / 2 * 3 / 4)):
-        loss = training.verdict_loss(logits[:1], torch.tensor([target]), torch.ones(1))
+        loss = training.verdict_loss(logits[:1], torch.tensor([target]))
         assert float(loss) == pytest.approx(-log(p), abs=1e-5)
-    both = training.verdict_loss(logits[:2], torch.tensor([1, 3]), torch.tensor([1.0, 3.0]))
-    assert float(both) == pytest.approx(-(log(3 / 16) + 3 * log(1 / 4)) / 4, abs=1e-5)
 
 
 def test_rank_loss_by_hand() -> None:
@@ -320,10 +317,10 @@ def test_what_cannot_be_trained_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(UsageError, match=r"expected labelled sentences to learn .* of the sources made up"):
         run(recipe(tmp_path, sources=["made up"]), RunFolder(tmp_path))
     monkeypatch.setattr(training, "train_annotator", lambda settings, _: pytest.fail(str(settings)))
-    counts = {"examples": 9, "labels": 8, "edits": 4, "pairs": 5, "dense": 6, "texts": 7}
+    counts = {"examples": 9, "labels": 8, "edits": 4, "pairs": 5, "texts": 7}
     further = {"teacher": "embedded", "rate": 0.1, "epochs": 2.5, **counts}
     told = (
-        r"further=9, further_labels=8, further_edits=4, further_pairs=5, further_dense=6, further_texts=7, "
+        r"further=9, further_labels=8, further_edits=4, further_pairs=5, further_texts=7, "
         r"further_rate=0.1, further_epochs=2.5, teacher='embedded'"
     )
     with pytest.raises(pytest.fail.Exception, match=told):
@@ -335,30 +332,51 @@ def test_what_cannot_be_trained_is_named(tmp_path: Path, monkeypatch: pytest.Mon
 def test_taught_loss_by_hand() -> None:
     # P: 1/2, 1/4, 1/4 of what is stated, P(no fact) 1/4; the teacher says 0.6, 0.2, 0 and 0.2
     logits = torch.tensor([[math.log(2), 0.0, 0.0, math.log(1 / 3)]])
-    loss = training.taught_loss(logits, torch.tensor([[0.6, 0.2, 0.0, 0.2]]), torch.ones(1))
+    says = torch.tensor([[0.6, 0.2, 0.0, 0.2], [0.0, 0.0, 0.0, 1.0]])  # the second one: nothing but "no fact"
     verdict = -(0.75 * math.log(1 / 2) + 0.25 * math.log(1 / 4))
     none = -(0.2 * math.log(1 / 4) + 0.8 * math.log(3 / 4))
-    assert float(loss) == pytest.approx(verdict + none, abs=1e-5)
-    says = torch.tensor([[0.6, 0.2, 0.0, 0.2], [0.0, 0.0, 0.0, 1.0]])  # the second one: nothing but "no fact"
-    both = training.taught_loss(logits.expand(2, 4), says, torch.tensor([3.0, 1.0]))
-    assert float(both) == pytest.approx((3 * (verdict + none) + math.log(4)) / 4, abs=1e-5)
+    both = training.taught_loss(logits.expand(2, 4), says)
+    assert both.tolist() == pytest.approx([verdict + none, math.log(4)], abs=1e-5)
+
+
+def test_a_batch_counts_taught_and_own_labels_by_weight(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    verifier = Verifier(base, dtype="float32")
+    logits = torch.tensor([[math.log(2), 0.0, 0.0, math.log(1 / 3)]] * 3)
+    monkeypatch.setattr(verifier.network, "forward", lambda **_: (logits, torch.zeros(1)))
+    own = Example("", "It is.", ("It is.",), 0, None, "texts", 3.0, "text a")
+    taught = replace(own, weight=1.0, case="", taught=(0.0, 0.0, 0.0, 1.0))
+    other = replace(own, target=1, weight=1.0)  # of the same case, equally likely: the margin is missed by log 2 less
+    for batch, expected in (
+        ([own, taught, own], (6 * -math.log(3 / 8) + math.log(4)) / 7),
+        ([own, taught, other], (3 * -math.log(3 / 8) + math.log(4) - math.log(3 / 16)) / 5
+         + training.RANK_WEIGHT * math.log1p(math.e)),
+    ):  # fmt: skip
+        inputs = verifier.inputs([(e.question, e.sentence, e.passages) for e in batch])
+        loss = training.loss_of(verifier, [[read] for read in inputs], batch)
+        assert float(loss) == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_teacher_is_asked_of_all_kinds(base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Labelled, edited and paired sentences, a fair sample, with as much evidence as the teacher reads."""
+    """Labelled, edited and paired sentences, a fair sample, with as much evidence as the teacher reads; not of those
+    about written texts."""
     english = {"source": "l", "lang": "en", "label": "supported", "question": "", "sentence": "It is."}
     rows = [english | {"reference": REFERENCE}, english | {"reference": REFERENCE, "lang": "de"}] * 10
     pairs = [Example("", f"c{i}", ("e",), i % 2, None, "p", 1.0, f"claim {i // 2}") for i in range(20)]
     edited: list[Any] = []
     monkeypatch.setattr(training, "edited_examples", lambda *given: edited.append(given) or examples(20))
     teacher = DiscriminativeAnnotator(Verifier(base, dtype="float32"), evidence_tokens=9, narrow_tokens=5)
-    for n, sources in ((99, [{"l"}, {"made"}, {"p"}]), (20, [{"l", "made", "p"}])):  # every kind whole, or some of each
+    written = [Example("", f"w{i}", ("e",), 1, None, "w", 1.0, "text a") for i in range(20)]
+    every = [{"l"}, {"made"}, {"p"}, {"w"}]
+    for n, sources in ((99, every), (20, [{"l", "made", "p", "w"}])):  # every kind whole, or some of each
         settings = Settings(tmp_path, (), (), edited=0, replayed=0, further=n)
-        found = training.further_examples(teacher, teacher.verifier, settings, rows, pairs, (), tmp_path / str(n))
+        found = training.further_examples(teacher, teacher.verifier, settings, rows, pairs, written, tmp_path / str(n))
+        assert {e.source for e in found if e.taught is None} == {"w"}
+        assert {e.source for e in found if e.taught is not None} == {"l", "made", "p"}
         assert [{e.source for e in found[at : at + 20]} for at in range(0, len(found), 20)] == sources
         tokens = [len(ids) for e in found if e.source == "l" for ids, _ in teacher.verifier.tokenize(e.passages)]
         assert max(tokens) <= 9 < len(teacher.verifier.tokenize([REFERENCE])[0][0])
     assert edited[0][1].edited == settings.further_edits
+    found = [e for e in found if e.source != "w"]
     for e in found:  # its verdict, with all that it reads
         (own,) = teacher.predict([{"question": e.question, "sentence": e.sentence, "reference": " ".join(e.passages)}])
         assert e.taught == pytest.approx([own.scores[label] for label in LABELS], abs=1e-5)
@@ -403,17 +421,15 @@ def test_training_goes_on_from_a_trained_annotator(tmp_path: Path, settings: Set
     """The last stage alone, from given weights and without a teacher; half way between these and what it ends with."""
     train_annotator(settings, tmp_path / "plain").save_pretrained(tmp_path / "first")
     more = replace(
-        settings, start=str(tmp_path / "first"), further=4000, further_edits=9, further_pairs=4, further_dense=4,
-        further_texts=2, further_rate=3e-2,
+        settings, start=str(tmp_path / "first"), further=4000, further_edits=9, further_pairs=4, further_texts=2,
+        further_rate=3e-2,
     )  # fmt: skip
     annotator = train_annotator(more, tmp_path / "work")
     assert not (tmp_path / "work" / "labels").exists()
     learned = [e for path in (tmp_path / "work" / "further").glob("*.jsonl") for e in read_examples(path)]
     assert {e.taught for e in learned} == {None}
     assert len({e.target for e in learned}) > 2
-    of_case = Counter(e.case.split()[0] for e in learned if e.case)
-    assert of_case["dense"] >= 4
-    assert of_case["text"] > 20
+    assert sum(e.source == "texts" for e in learned) > 20
     ends = load_file(tmp_path / "work" / "further" / "state.safetensors")["model.label.weight"]
     begun = load_file(tmp_path / "first" / "verifier.safetensors")["label.weight"].float()
     stored = annotator.verifier.packed()["label.weight"].float()
