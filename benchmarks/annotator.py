@@ -9,7 +9,9 @@ Rows of fold 0, on which nothing was trained or chosen: of the trainable sources
 others were never seen. All baselines choose their thresholds on fold 1 of the trainable sources; the annotator
 is compared by its own labels, without the operating point that it comes with; a cascade with those of both, unsure as
 wrong. Then what that point flags, passes and leaves unsure, the curve of all such points, and in English the share of
-hallucinated sentences in whole answers. ``--written`` compares with gold annotations, and with other references.
+hallucinated sentences in whole answers, and verdicts on ordinary.jsonl: documents of ordinary kinds and answers with
+labels, written by a language model for this and for nothing else. ``--written`` compares with gold annotations, and
+with other references.
 """
 
 from __future__ import annotations
@@ -49,11 +51,12 @@ from benchmarks import common
 from benchmarks.common import TRAINABLE, Row, load_rows, mean_row, parser, row, save, sentences_of
 from engines.embedding import Embedder
 from mitigate.cli.calibrate import FIGURES
-from mitigate.io import write_lines
+from mitigate.io import read_rows, write_lines
 
 WHOLE = ("cliff", "lfqa_verification", "expertqa")  # sources with whole answers of models
 PARTS = (("sources trained on", True), ("sources never seen", False))
 FAST = "embedded-fast"
+ORDINARY = common.ROOT / "benchmarks" / "ordinary.jsonl"
 CURVE = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # shares of true sentences flagged
 WRITTEN = (  # figures, of how many, and their names
     ("failed", "n", "not read"), ("accuracy", "n_four_way", "accuracy, four labels"),
@@ -206,6 +209,24 @@ def whole_answers(annotator: Annotator, everything: Sequence[Row]) -> list[Row]:
     return out
 
 
+def ordinary_answers(name: str, annotator: Annotator) -> list[Row]:
+    """What the operating point makes of whole answers about documents of ordinary kinds, which are written for this."""
+    records = list(read_rows(ORDINARY))
+    judged = [s for one in annotator.annotate_batch(records) for s in one.sentences]
+    gold = [label for record in records for label in record["expected"]]
+    groups = [record["id"] for record in records for _ in record["expected"]]
+    if len(judged) != len(gold):
+        raise ValueError(f"{ORDINARY}: expected a label for each of {len(judged)} sentences, got {len(gold)}")
+    facts = [i for i, label in enumerate(gold) if label != "no_fact"]
+    gold, groups, judged = ([many[i] for i in facts] for many in (gold, groups, judged))
+    area = two_way_statistics(gold, [None] * len(gold), support=supported_score([s.scores for s in judged]))["auc"]
+    out = [row(f"{name}: AUC", len(gold), area(np.ones(len(gold))), bootstrap({"auc": area}, groups)["auc"])]
+    for key, one in operating_table(codes_of(judged), gold, np.ones(len(gold)), groups).items():
+        if key in FIGURES and "precision" not in key:
+            out.append(row(f"{name}: {FIGURES[key]}", len(gold), one["value"], one["interval"]))
+    return out
+
+
 def written(names: Sequence[str], everything: Sequence[Row], n: int) -> list[Row]:
     """Labels and texts of annotators beside gold on ``n`` rows of fold 0 with four labels, and without the evidence."""
     whole = labelled(everything, [r["file"] for r in everything], [r["group"] for r in everything])
@@ -286,6 +307,7 @@ def main() -> None:
         "n-gram overlap": with_threshold(rows, ngram_overlap(rows)),
         "MiniLM cosine": with_threshold(rows, cosine(rows, Embedder())),
     }
+    ordinary: list[Row] = []
     if args.annotator == "embedded":
         fast: Any = load_annotator(FAST)
         found[FAST] = judged(quick := uncalibrated(fast))
@@ -294,8 +316,10 @@ def main() -> None:
         found[f"{both.name}, {opened:.0%} asked"] = judged(predictions(both, tested))
         tables[FAST] = trained_and_unseen(labelled_rows, tested, quick)
         tables[FAST] += at_operating_points(tested, quick, fast.calibration)[0]
+        ordinary = [r for one in (annotator, fast) for r in ordinary_answers(f"ordinary texts, {one.name}", one)]
         judges += f", {FAST} (fingerprint {fast.own_fingerprint})"
     shown, by_source = beside_baselines(rows, found)
+    shown += ordinary
     shown += trained_and_unseen(labelled_rows, tested, answers)
     points, curve = at_operating_points(tested, answers, annotator.calibration)
     shown += points + (whole_answers(annotator, labelled_rows) if args.language == "en" else [])

@@ -12,7 +12,7 @@ from pydantic import Field, PositiveFloat
 
 from engines.checkpoint import locate
 from engines.types import TAGS
-from mitigate.io import UsageError, usage
+from mitigate.io import UsageError, counted, usage
 from mitigate.recipes import options as shared
 from mitigate.recipes import runner
 from mitigate.recipes.data import Questions
@@ -93,8 +93,8 @@ def check(options: Options) -> None:
     weights, functions = options.grpo.get("reward_weights"), 1 + len(options.extra_rewards) + bool(chosen.judge_every)
     if weights is not None and len(weights) != functions:
         raise UsageError(
-            f"grpo.reward_weights: expected {functions} numbers, of the reward, extra_rewards and the judge (0), "
-            f"got {weights}"
+            f"grpo.reward_weights: expected {counted(functions, 'number')}, of the reward, extra_rewards and the judge "
+            f"(0), got {weights}"
         )
 
 
