@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from annotators.records import Annotation, SentenceAnnotation
+from annotators.text.sentences import split_sentences
 from mitigate.recipes.config import read_yaml, recipes_folder
 from tests.helpers.jsonl import read_rows, write_rows
 from tests.helpers.tiny_chat import build_tiny_chat
@@ -104,6 +105,11 @@ def test_other_benchmark_texts_are_well_formed():
         ("en", True): 80, ("zh", True): 20, ("en", False): 50, ("zh", False): 10
     }  # fmt: skip
     assert len({t["sentence"] for t in talk}) == len(talk)
+    ordinary = list(read_rows(ROOT / "benchmarks" / "ordinary.jsonl"))
+    assert [r["id"] for r in ordinary if len(split_sentences(r["answer"])) != len(r["expected"])] == []
+    assert Counter(label for r in ordinary for label in r["expected"]) == {
+        "supported": 107, "contradictory": 40, "unverifiable": 35, "no_fact": 14
+    }  # fmt: skip
     sources = " ".join(" ".join(path.read_text("utf-8").split()) for path in (ROOT / "annotators").rglob("*.py"))
     assert [t["sentence"] for t in talk if len(t["sentence"]) > 20 and t["sentence"] in sources] == []
 

@@ -50,8 +50,6 @@ CHUNK = 4096  # sentences that are judged at once; it bounds what is held in mem
 MARKED, LACKING = 0.0, 2.0
 """Log-odds of "unsupported" from which a word of a hallucinated sentence is marked, and what is added to them where the
 evidence lacks the word: what the token head says of it is the weaker sign. Chosen on folds that do not test."""
-CONTRADICTED = 2.0
-"""What P(contradictory) takes from the log-odds of support where two windows are read. Chosen on fold 1."""
 MAX_FRAGMENTS, FIRST_GAIN, NEXT_GAIN = 3, 0.25, 0.12
 """Passages shown as evidence, and which share of the sentence's words the first and each further one has to match."""
 
@@ -87,16 +85,13 @@ class Verdict:
 def pooled(wide: Verdict, narrow: Verdict) -> Verdict:
     """What two windows say together; the wide one's evidence is shown, marked are the words of what supports better.
 
-    Given that there is a fact, P ∝ (S · exp(−CONTRADICTED · C), C, U), where the greater P(supported), the mean
-    P(contradictory) and the lesser P(unverifiable), divided by their sum, are S, C and U: either window may lack what
-    the other has. A model that sees a contradiction often takes shared words for support, too.
+    Given that there is a fact, the greater P(supported), the mean P(contradictory) and the lesser P(unverifiable),
+    divided by their sum: either window may lack what the other has, and what one contradicts is not simply supported.
     """
     both = np.stack([wide.probabilities, narrow.probabilities])
     verdict = both[:, :3] + 1e-9
     verdict /= verdict.sum(1, keepdims=True)
-    supported, contradictory, unverifiable = verdict[:, 0].max(), verdict[:, 1].mean(), verdict[:, 2].min()
-    supported *= np.exp(-CONTRADICTED * contradictory / (supported + contradictory + unverifiable))
-    said = np.array([supported, contradictory, unverifiable])
+    said = np.array([verdict[:, 0].max(), verdict[:, 1].mean(), verdict[:, 2].min()])
     no_fact = both[:, 3].mean()
     found = np.append(said / said.sum() * (1 - no_fact), no_fact)
     return Verdict(wide.window, found, narrow.tokens if narrow.support > wide.support else wide.tokens)
@@ -244,7 +239,7 @@ def fingerprint_of(settings: Mapping[str, Any], base: str, weights: str) -> str:
     """16 hex digits over all that verdicts without a calibration depend on: settings, the identity of the base
     (``Verifier.base_identity``) and the digest of what training changed (``model.digest_of``).
     """
-    narrow = "" if settings["narrow_tokens"] is None else f" {settings['narrow_tokens']} {RELEVANT} {CONTRADICTED}"
+    narrow = "" if settings["narrow_tokens"] is None else f" {settings['narrow_tokens']} {RELEVANT} pooled"
     languages, tokens = settings["languages"] and tuple(settings["languages"]), settings["evidence_tokens"]
     parts = (
         f"{VERSION} {base} {settings['layers']} {settings['lora']} {languages} {tokens} {FURTHER_TOKENS // tokens} "

@@ -1,7 +1,6 @@
 """The discriminative annotator end to end: batches equal single calls, windows, offsets, evidence, spans, errors."""
 
 import json
-import math
 import random
 import re
 import shutil
@@ -112,8 +111,6 @@ def test_two_windows_are_pooled_by_hand() -> None:
     wide = Verdict(window, np.array([0.6, 0.1, 0.1, 0.2]), ((0, 2, 0.3),))  # of a fact: 3/4, 1/8, 1/8
     narrow = Verdict(Window(index, (1,)), np.array([0.1, 0.35, 0.05, 0.5]), ((0, 2, 0.9),))  # 1/5, 7/10, 1/10
     supported, contradictory, unverifiable = 0.75, (0.125 + 0.7) / 2, 0.1
-    share = contradictory / (supported + contradictory + unverifiable)
-    supported *= math.exp(-2 * share)
     total = (supported + contradictory + unverifiable) / 0.65  # P(no fact): 0.35
     for found in (pooled(wide, narrow), pooled(narrow, replace(wide, window=narrow.window))):
         assert found.probabilities.tolist() == pytest.approx(
