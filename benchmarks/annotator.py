@@ -316,7 +316,7 @@ def main() -> None:
         found[f"{both.name}, {opened:.0%} asked"] = judged(predictions(both, tested))
         tables[FAST] = trained_and_unseen(labelled_rows, tested, quick)
         tables[FAST] += at_operating_points(tested, quick, fast.calibration)[0]
-        ordinary = [r for one in (annotator, fast) for r in ordinary_answers(f"ordinary texts, {one.name}", one)]
+        ordinary = ordinary_answers("ordinary texts", annotator) + ordinary_answers(f"ordinary texts, {FAST}", fast)[:3]
         judges += f", {FAST} (fingerprint {fast.own_fingerprint})"
     shown, by_source = beside_baselines(rows, found)
     shown += ordinary

@@ -139,18 +139,6 @@ def test_readme_figures_of_evidence_are_its_rows() -> None:
     assert said in readme
 
 
-def test_readme_figures_of_pocket_proof_are_its_rows() -> None:
-    readme, rows = (ROOT / "README.md").read_text("utf-8"), result_rows("pocket-proof")
-    before, held_before = rows["before: entities trained on / held out"]["value"].split(" / ")
-    own, scalar = (
-        with_interval(rows[f"oracle, {name}"], ".3f")
-        for name in ("GRPO by sentence, γ = 0: trained on", "GRPO, scalar (stock TRL)")
-    )
-    held = format(rows["oracle, GRPO by sentence, γ = 0: held out"]["value"], ".3f")
-    said = f"Rate on entities trained on: {before} before, {own} after; with TRL's scalar {scalar}. "
-    assert f"{said}Held-out entities: {held_before} before, {held} after." in readme
-
-
 def test_readme_figures_of_reliability_are_its_rows() -> None:
     readme, rows = (ROOT / "README.md").read_text("utf-8"), result_rows("reliability")
     killed = [
@@ -193,6 +181,15 @@ def test_readme_figures_of_annotator_are_its_rows() -> None:
     )
     words = "flags {} of 100 true and {} of 100 false sentences of sources never seen ({} and {} of those trained on)"
     assert words.format(*new, *old) in readme
+    shares = (f"flagged, of {kind}" for kind in ("supported", "hallucinated"))
+    of_100 = [
+        round(100 * rows[f"ordinary texts: {k}"]["value"]) for k in (*shares, "called supported, of hallucinated")
+    ]
+    words = "flags {} of 100 true and {} of 100 false sentences, calls {} of 100 false ones supported"
+    assert words.format(*of_100) in readme
+    area = rows["ordinary texts: AUC"]
+    assert f"n = {area['n']})" in readme
+    assert f"AUC {with_interval(area, '.3f')}. |" in readme
     own, overlap = (rows[f"{name}: AUC, mean of 19 sources"] for name in ("annotator", "n-gram overlap"))
     assert f"(19 English sources, n = {own['n']:,})" in readme
     assert f"AUC {with_interval(own, '.3f')}; n-gram overlap {with_interval(overlap, '.3f')}." in readme
