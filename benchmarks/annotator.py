@@ -10,8 +10,8 @@ others were never seen. All baselines choose their thresholds on fold 1 of the t
 is compared by its own labels, without the operating point that it comes with; a cascade with those of both, unsure as
 wrong. Then what that point flags, passes and leaves unsure, the curve of all such points, and in English the share of
 hallucinated sentences in whole answers, and verdicts on ordinary.jsonl: documents of ordinary kinds and answers with
-labels, written by a language model for this and for nothing else. ``--written`` compares with gold annotations, and
-with other references.
+labels, written by a language model for this; one variant of pooling was refused by it. ``--written`` compares with gold
+annotations, and with other references.
 """
 
 from __future__ import annotations
@@ -221,9 +221,11 @@ def ordinary_answers(name: str, annotator: Annotator) -> list[Row]:
     gold, groups, judged = ([many[i] for i in facts] for many in (gold, groups, judged))
     area = two_way_statistics(gold, [None] * len(gold), support=supported_score([s.scores for s in judged]))["auc"]
     out = [row(f"{name}: AUC", len(gold), area(np.ones(len(gold))), bootstrap({"auc": area}, groups)["auc"])]
+    of = {"true": gold.count("supported"), "false": len(gold) - gold.count("supported")}
     for key, one in operating_table(codes_of(judged), gold, np.ones(len(gold)), groups).items():
         if key in FIGURES and "precision" not in key:
-            out.append(row(f"{name}: {FIGURES[key]}", len(gold), one["value"], one["interval"]))
+            n = of.get(key.partition("_")[0], len(gold))
+            out.append(row(f"{name}: {FIGURES[key]}", n, one["value"], one["interval"]))
     return out
 
 

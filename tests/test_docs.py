@@ -192,7 +192,7 @@ def test_readme_figures_of_annotator_are_its_rows() -> None:
     assert f"AUC {with_interval(area, '.3f')}. |" in readme
     own, overlap = (rows[f"{name}: AUC, mean of 19 sources"] for name in ("annotator", "n-gram overlap"))
     assert f"(19 English sources, n = {own['n']:,})" in readme
-    assert f"AUC {with_interval(own, '.3f')}; n-gram overlap {with_interval(overlap, '.3f')}." in readme
+    assert f"AUC {with_interval(own, '.3f')}; n-grams {with_interval(overlap, '.3f')}." in readme
 
 
 def test_readme_figures_of_mitigation_are_its_rows() -> None:

@@ -355,10 +355,10 @@ def test_shipped_files_belong_together(name: str, shipped: dict[str, Path]) -> N
 
 
 AS_SHIPPED = (
-    ("embedded", "smollm2", "69efe2d7db2caed0", REFERENCE, (
-        ("Its light can be seen for 27 miles.", "supported", [0.972, 0.027, 0.0, 0.0]),  # wrongly
-        ("Robert Wilson was its second keeper.", "contradictory", [0.563, 0.379, 0.058, 0.0]),
-        ("Its lamp was made in France.", "unverifiable", [0.345, 0.282, 0.372, 0.0]),
+    ("embedded", "smollm2", "267aeb3d4f89f43b", REFERENCE, (
+        ("Its light can be seen for 27 miles.", "supported", [0.959, 0.041, 0.0, 0.0]),  # wrongly
+        ("Robert Wilson was its second keeper.", "contradictory", [0.548, 0.408, 0.044, 0.0]),
+        ("Its lamp was made in France.", "unverifiable", [0.331, 0.247, 0.422, 0.0]),
     )),
     ("embedded-zh", "e5-small", "374859484d97eda8",
      "柳溪灯塔于1903年建成，高27米。第一任守塔人是安娜·罗。灯光在20海里外可见。", (

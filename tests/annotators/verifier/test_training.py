@@ -344,7 +344,7 @@ def test_a_batch_counts_taught_and_own_labels_by_weight(base: str, monkeypatch: 
     logits = torch.tensor([[math.log(2), 0.0, 0.0, math.log(1 / 3)]] * 3)
     monkeypatch.setattr(verifier.network, "forward", lambda **_: (logits, torch.zeros(1)))
     own = Example("", "It is.", ("It is.",), 0, None, "texts", 3.0, "text a")
-    taught = replace(own, weight=1.0, case="", taught=(0.0, 0.0, 0.0, 1.0))
+    taught = replace(own, target=1, weight=1.0, taught=(0.0, 0.0, 0.0, 1.0))  # its label neither counts nor ranks
     other = replace(own, target=1, weight=1.0)  # of the same case, equally likely: the margin is missed by log 2 less
     for batch, expected in (
         ([own, taught, own], (6 * -math.log(3 / 8) + math.log(4)) / 7),
