@@ -114,6 +114,45 @@ def test_other_benchmark_texts_are_well_formed():
     assert [t["sentence"] for t in talk if len(t["sentence"]) > 20 and t["sentence"] in sources] == []
 
 
+def test_ordinary_answers_are_counted_by_hand():
+    """Of 182 facts 107 are supported: one is flagged, 15 of 75 false ones are ticked, 30 unsure, the others flagged."""
+    gold = [label for r in read_rows(ROOT / "benchmarks" / "ordinary.jsonl") for label in r["expected"]]
+    hallucinated = iter(range(75))
+
+    def said(label):
+        if label == "supported":
+            return "supported"
+        n = 74 if label == "no_fact" else next(hallucinated)  # talk is flagged, which counts nowhere
+        return "supported" if n < 15 else None if n < 45 else "unverifiable"
+
+    labels = [said(label) for label in gold]
+    labels[gold.index("supported")] = "contradictory"
+    support = {"supported": 0.9, None: 0.5, "unverifiable": 0.1, "contradictory": 0.1}
+    judged = iter(labels)
+
+    def annotate_batch(records):
+        return [
+            Annotation(r, tuple(
+                SentenceAnnotation("", 0, 0, "unsure" if label is None else "checked", label, {
+                    "supported": support[label], "contradictory": 0, "unverifiable": 1 - support[label], "no_fact": 0
+                })
+                for label in (next(judged) for _ in r["expected"])
+            ))
+            for r in records
+        ]  # fmt: skip
+
+    ordinary = importlib.import_module("benchmarks.annotator").ordinary_answers
+    rows = {r["what"]: (r["n"], r["value"]) for r in ordinary("it", SimpleNamespace(annotate_batch=annotate_batch))}
+    area = (106 * (60 + 15 / 2) + 30 / 2) / (107 * 75)  # the flagged true one ties with the 30 flagged false ones
+    assert rows == {
+        "it: AUC": (182, round(area, 4)),
+        "it: flagged, of supported": (107, round(1 / 107, 4)),
+        "it: flagged, of hallucinated": (75, 0.4),
+        "it: called supported, of hallucinated": (75, 0.2),
+        "it: unsure": (182, round(30 / 182, 4)),
+    }
+
+
 @pytest.fixture
 def proof():
     return runpy.run_module("benchmarks.proof")
