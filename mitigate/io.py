@@ -553,6 +553,19 @@ def open_job(source: Path, output: Path, *, check: Check, matches: Matches, over
         job.file.close()
 
 
+@contextmanager
+def alone(output: Path) -> Iterator[None]:
+    """Hold an output that is written whole at the end, so that a second run is refused before it asks the same again.
+    A killed run leaves OUTPUT.lock, which keeps nobody out.
+    """
+    path = output.with_name(output.name + ".lock")
+    with open_locked(path, output):
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
 def open_locked(path: Path, output: Path) -> FileIO:
     """Open a file and lock it until it is closed; what cannot be done is a UsageError that names the output."""
     import fcntl

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from importlib import import_module
 
 from annotators.base import Annotator
@@ -55,19 +56,21 @@ def main(
     if not sys.stderr.isatty():  # bars of loading and downloading, each step a line of a log
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     words = list(sys.argv[1:] if argv is None else argv)
+    held = ExitStack()  # outputs
     METER.begin()
     try:
         if words[:1] == ["grpo"] and words[1:]:  # TRL's own parser reads the rest
             return grpo.run(words[1:])
         parser = build_parser(program, annotators)
-        args, more = parser.parse_known_args(words, Args(words=words))
+        args, more = parser.parse_known_args(words, Args(words=words, held=held))
         if more:  # KEY=VALUE of a recipe may follow an option, which argparse does not allow
             if not hasattr(args, "overrides") or any(word.startswith("-") or "=" not in word for word in more):
                 parser.error(f"unrecognized arguments: {' '.join(more)}")
             args.overrides = [*args.overrides, *more]
         with usage():
             METER.begin(**{name: getattr(args, name, None) for name in COSTS})
-        return int(args.run(args))
+        with held:
+            return int(args.run(args))
     except UsageError as error:
         say(f"error: {error}")
         return 2

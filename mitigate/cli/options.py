@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 from annotators.base import Annotator, CascadeAnnotator, engines_in, parts_of
 from engines.packaged import sha256
 from engines.usage import METER
-from mitigate.io import FAILED, REJECTED, UsageError, check_paths, make_parent, say, usage, versions
+from mitigate.io import FAILED, REJECTED, UsageError, alone, check_paths, make_parent, say, usage, versions
 from mitigate.scale import LIMITS
 
 EXIT_CODES = (
@@ -275,8 +275,12 @@ class Args(argparse.Namespace):
         self.check_costs(asked)
 
     def check_files(self) -> None:
-        """Check input and output of a command that writes a whole file, before anything is loaded or written."""
+        """Check input and output of a command that writes a whole file, before anything is loaded or written, and hold
+        the output until the command ends.
+        """
         check_paths([self.input] if isinstance(self.input, Path) else self.input, self.output, overwrite=self.overwrite)
+        if self.output is not None:
+            self.held.enter_context(alone(self.output))
 
     def cache_file(self) -> Path:
         """The file of replies, in a folder that exists: the one that is named, or one beside OUTPUT."""
@@ -295,7 +299,7 @@ class Args(argparse.Namespace):
 
     def provenance(self) -> dict[str, Any]:
         """All options, the input's digest and the versions, so that a result can be made again."""
-        options = {k: v for k, v in vars(self).items() if not (k == "words" or callable(v))}
+        options = {k: v for k, v in vars(self).items() if not (k in ("words", "held") or callable(v))}
         return {
             "options": {name: str(value) if isinstance(value, Path) else value for name, value in options.items()},
             "input_sha256": sha256(self.input),

@@ -9,6 +9,7 @@ import pytest
 
 from mitigate.cli.main import main
 from mitigate.inference.judge import by_annotator, by_engine, chats, estimate, prompt, read_verdict, tally, with_silence
+from mitigate.io import UsageError, alone
 from tests.helpers.engines_server import Scripted, completion, error, serving
 from tests.helpers.jsonl import read_rows, write_rows
 from tests.helpers.rule_annotator import LOST, REFERENCE, RIGHT, WRONG, RuleAnnotator
@@ -118,6 +119,30 @@ def test_the_command_with_an_engine(tmp_path, capsys):
         assert part in errors
     assert "method 25 %, baseline 25 %, tie 50 % (2 of the ties unsure" in shown
     assert "win rate of the method over decided pairs: 50 % [9 %, 91 %], n = 2" in shown
+
+
+def test_an_equal_run_beside_it_asks_nothing(tmp_path, capsys):
+    source, out, refused = write_rows(tmp_path / "in.jsonl", PAIRS[:1]), tmp_path / "out.jsonl", []
+
+    def script(_):
+        try:
+            with alone(out):
+                refused.append("")
+        except UsageError as error:
+            refused.append(str(error))
+        return completion("Better: first")
+
+    (tmp_path / "out.jsonl.lock").touch()  # of a run that was killed
+    with serving(script) as server:
+        args = ["judge", "--input", str(source), "--output", str(out), "--engine", f"openai:m@{server.url}"]
+        with alone(out):
+            assert main(args) == 2
+        assert (refused, out.exists()) == ([], False)
+        assert "out.jsonl is being written by another run: wait for it" in capsys.readouterr().err
+        assert main(args) == 0
+    assert len(refused) == 2
+    assert all("is being written by another run" in text for text in refused)
+    assert not list(tmp_path.glob("*.lock"))
 
 
 def test_the_command_without_an_llm(tmp_path, capsys, monkeypatch):
