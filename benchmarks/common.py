@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
-from itertools import product
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
@@ -158,20 +158,21 @@ def environment(*packages: str) -> str:
 
 def save(
     page: str, program: str, rows: Sequence[Row], *, tables: Mapping[str, Any] | None = None, about: str = "",
-    packages: Sequence[str] = (), part: str = "", folder: Path = RESULTS,
+    packages: Sequence[str] = (), part: str = "", columns: Sequence[str] = (), folder: Path = RESULTS,
 ) -> None:  # fmt: skip
     """Write the part of a module of benchmarks/ in docs/results/PAGE.json and make PAGE.md anew.
 
     The page shows ``rows``; ``tables`` has everything else that was measured. ``about`` is a sentence on what it was
     measured on, such as the annotator's fingerprint, ``packages`` whose versions matter beside the usual ones, ``part``
-    what is measured, of a program whose parts are measured apart.
+    what is measured, of a program whose parts are measured apart, ``columns`` those of a table whose values are lists.
     """
     path = folder / f"{page}.json"
     kept = json.loads(path.read_text(encoding="utf-8"))
     command = shlex.join(["python", "-m", f"benchmarks.{program}", *sys.argv[1:]])
     kept["parts"][part or program] = {
         "command": command, "environment": environment(*packages), **({"about": about} if about else {}),
-        "rows": list(rows), **({"tables": tables} if tables else {}),
+        **({"columns": list(columns)} if columns else {}), "rows": list(rows),
+        **({"tables": tables} if tables else {}),
     }  # fmt: skip
     path.write_text(dumps(kept), encoding="utf-8")
     path.with_suffix(".md").write_text(rendered(kept), encoding="utf-8")
@@ -188,16 +189,24 @@ def dumps(kept: Mapping[str, Any]) -> str:
 
 
 def shown(value: object, unit: str = "") -> str:
-    """A figure as the page prints it: shares with one decimal, other fractions with three digits or four."""
+    """A figure as the page prints it: shares with one decimal, other fractions with three digits or four; cells of a
+    wide table stand side by side."""
+    if isinstance(value, list):
+        return " | ".join(map(str, value))
     if isinstance(value, float):
         return format(value, ".1f" if unit == "%" else ".3g" if abs(value) < 1 else ".4g")
     return "–" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def line(one: Mapping[str, Any]) -> str:
+def figure(one: Mapping[str, Any], *, limits: bool = True) -> str:
+    """What was measured of a row, with its interval."""
     unit = one.get("unit", "")
-    limits = f" [{', '.join(shown(limit, unit) for limit in one['interval'])}]" if "interval" in one else ""
-    return f"{one['what']} | {shown(one['n'])} | {shown(one['value'], unit)}{unit}{limits}"
+    around = f" [{', '.join(shown(limit, unit) for limit in one['interval'])}]" if limits and "interval" in one else ""
+    return f"{shown(one['value'], unit)}{unit}{around}"
+
+
+def line(one: Mapping[str, Any]) -> str:
+    return f"{one['what']} | {shown(one['n'])} | {figure(one)}"
 
 
 def rendered(kept: Mapping[str, Any]) -> str:
@@ -205,8 +214,9 @@ def rendered(kept: Mapping[str, Any]) -> str:
     parts = kept["parts"].values()
     lines = [f"# {kept['title']}", "", kept["question"], ""]
     lines += [f"    {part['command']}" for part in parts if "command" in part]
-    lines += ["", "what | n | measured", "---|---|---"]
-    lines += [line(one) for part in parts for one in part["rows"]]
+    for heads, group in groupby(parts, lambda part: part.get("columns", ["what", "n", "measured"])):
+        lines += ["", " | ".join(heads), "|".join(["---"] * len(heads))]
+        lines += [line(one) for part in group for one in part["rows"]]
     if kept.get("figure"):
         lines += ["", f"![{kept['title']}]({kept['figure']})"]
     lines += ["", *(f"- {text}" for text in kept["means"]), ""]

@@ -112,7 +112,7 @@ def main() -> None:
         halves = [steps_to_half(r["curve"], r["rates"]["trained on"][0]) for r in found]
         said = ", ".join("more than 40" if step is None else str(step) for step in halves)
         shown.append(row(f"{where}: steps to half the rate, by seed", f"{len(found)} seeds", said))
-    save("pocket-proof", "pocket_proof", shown, tables={"runs": runs}, packages=["trl"])
+    save("proof", "pocket_proof", shown, tables={"runs": runs}, packages=["trl"])
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 """Does training with sentence rewards make a real language model hallucinate less? SmolLM2 on real articles.
 
     python -m benchmarks.proof --data ../shared/data --blind  # questions, runs of the arms, figures, sentences to label
-    python -m benchmarks.proof --data ../shared/data --page   # once these are labelled
+    python -m benchmarks.proof --data ../shared/data --page   # once these have a "label", and a "second" by who can
 
 Questions are made by program, about an article's title or what its text tells or not; the text stands in the prompt. An
 arm is a run of a recipe with a few keys changed; one that was stopped goes on, one of other keys is refused. All models
 give their likeliest answer. ``REWARD`` judges in training; ``JUDGE``, of another base, the held-out answers, beside
-lexical measures and blind labels: blind-N.jsonl has 100 sentences of new arms in mixed order, key.jsonl whose they are.
+lexical measures and blind labels: blind-N.jsonl has 200 sentences of new arms in mixed order, key.jsonl whose they are.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from annotators.records import HALLUCINATED, LABELS
 from annotators.text.sentences import split_sentences
 from annotators.text.words import stem_set, words_of
 from annotators.verifier.annotator import SHIPPED
-from benchmarks.common import RESULTS, ROOT, Row, command, line, mean_row, parser, save
+from benchmarks.common import RESULTS, ROOT, Row, command, figure, line, mean_row, parser, save
 from engines.checkpoint import locate, prompt_ids
 from mitigate.io import read_rows, write_lines
 from mitigate.rewards.inputs import Answer, cannot_tell, copied, reference_of, specifics
@@ -203,16 +203,17 @@ def labelled(work: Path) -> list[Row]:
     given = [r for path in sorted(work.glob("blind-*.jsonl")) for r in read_rows(path)]
     key = {r["number"]: r for r in read_rows(work / "key.jsonl")}
     for r in given:
-        if r["label"] not in LABELS or r["sentence"] != key.get(r["number"], {}).get("sentence"):
+        wrong = [said for said in (r["label"], r.get("second", r["label"])) if said not in LABELS]
+        if wrong or r["sentence"] != key.get(r["number"], {}).get("sentence"):
             wanted = f"number {r['number']}: expected one of {', '.join(LABELS)} for the sentence that was drawn"
-            sys.exit(f"blind-*.jsonl, {wanted}, got {r['label']!r} for {r['sentence'][:60]!r}")
+            sys.exit(f"blind-*.jsonl, {wanted}, got {[*wrong, r['label']][0]!r} for {r['sentence'][:60]!r}")
     if sorted(r["number"] for r in given) != sorted(key):
         sys.exit(f"blind-*.jsonl: expected {len(key)} labels, one of each number, got {len(given)}")
-    kept = ("number", "arm", "id", "question", "sentence")  # nothing of the document
+    kept, read = ("number", "arm", "id", "question", "sentence"), ("label", "specifics", "second")  # not the document
     for r in given:  # distinct numbers, names and dates of the document, not of the question, that the sentence has
         known = reference_of(r["reference"]).all.keys() - specifics(r["question"]).keys()
         r["specifics"] = sum(weight > 1 and u in known for u, weight in specifics(r["sentence"]).items())
-    return [{k: key[r["number"]][k] for k in kept} | {k: r[k] for k in ("label", "specifics")} for r in given]
+    return [{k: key[r["number"]][k] for k in kept} | {k: r[k] for k in read if k in r} for r in given]
 
 
 def results(found: dict[str, list[list[Row]]], labels: Sequence[Row]) -> list[Row]:
@@ -233,6 +234,11 @@ def results(found: dict[str, list[list[Row]]], labels: Sequence[Row]) -> list[Ro
             shown.append(mean_row(f"{arm}: hallucinated an answer by blind labels", wrong * n, ids))
             told = n * np.array([r["specifics"] * (r["label"] == "supported") for r in own])
             shown.append(mean_row(f"{arm}: true specifics an answer by blind labels", told, ids))
+            if all("second" in r for r in own):
+                other = [float("nan") if r["second"] == "no_fact" else r["second"] in HALLUCINATED for r in own]
+                shown.append(mean_row(f"{arm}: hallucinated by a second reader", np.array(other, float), ids, "%"))
+                same = [(r["second"] in HALLUCINATED) == (r["label"] in HALLUCINATED) for r in own]
+                shown.append(mean_row(f"{arm}: both readers agree", np.array(same, float), ids, "%"))
         for name in [k for k, v in seeds[0][0].items() if not isinstance(v, str | list | bool)]:
             shown.append(mean_row(f"{arm}: {name} {'a token' if name == 'KL' else 'an answer'}", table(seeds, name)))
             if arm != "base" and "base" in found and name != "KL":
@@ -244,18 +250,36 @@ def results(found: dict[str, list[list[Row]]], labels: Sequence[Row]) -> list[Ro
     return shown
 
 
+COLUMNS = {  # of the page, whose rows are arms: what each shows of an arm, with its interval or without
+    "hallucinated": ("hallucinated by blind labels", True),
+    "an answer": ("hallucinated an answer by blind labels", True),
+    "true specifics": ("true specifics an answer by blind labels", True),
+    "copied": ("copied an answer", False),
+    "copied − base": ("copied", True),
+    "by a second reader": ("hallucinated by a second reader", False),
+    "hallucinated, by `embedded-fast`": ("hallucinated an answer", False),
+    "supported": ("supported an answer", False),
+    "words": ("words an answer", False),
+    "KL": ("KL a token", False),
+}
+ABSTAINED = ("rightly", "wrongly")
+
+
 def of_arms(rows: Sequence[Row]) -> list[Row]:
-    """The rows of the page, one for each arm: what is hallucinated by blind labels, true specifics and
-    the share copied, an answer; of arms beside base its difference from base."""
-    own = {r["what"]: line(r).rpartition(" | ")[2] for r in rows}
+    """The rows of the page, one for each arm, with what COLUMNS names and how often it abstained."""
+    own = {r["what"]: r for r in rows}
     out = []
     for one in (r for r in rows if r["what"].endswith(": hallucinated by blind labels")):
         arm = one["what"].partition(": ")[0]
-        more = own.get(f"{arm} − base: copied")
-        copied = f"copied − base {more}" if more else f"copied {own[f'{arm}: copied an answer']}"
-        specific = own[f"{arm}: true specifics an answer by blind labels"]
-        said = f"{own[one['what']]}; true specifics {specific}; {copied}"
-        out.append({"what": f"{arm}, by blind labels", "n": one["n"], "value": said})
+        cells = []
+        for heading, (name, limits) in COLUMNS.items():
+            found = own.get(f"{arm} − base: {name}" if "base" in heading else f"{arm}: {name}")
+            cells.append(figure(found, limits=limits) if found else "–")
+        for kind in ABSTAINED:
+            asked = [r for r in rows if r["what"].startswith(f"{arm}: abstained {kind}, ")]
+            share = sum(r["n"] * r["value"] for r in asked) / max(sum(r["n"] for r in asked), 1)
+            cells.append(f"{share:.1f}%")
+        out.append({"what": arm, "n": one["n"], "value": cells})
     return out
 
 
@@ -267,7 +291,7 @@ def main() -> None:
     made.add_argument("--held-out", type=int, default=300, help="documents; fewer to try the program")
     made.add_argument("--train", type=int, default=400, help="questions to train on")
     made.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="of the recipes that train")
-    made.add_argument("--blind", action="store_true", help="draw 100 sentences of each of these arms to label")
+    made.add_argument("--blind", action="store_true", help="draw 200 sentences of each of these arms to label")
     made.add_argument("--page", action="store_true", help="write the page, with the labels")
     args = made.parse_args()
     args.arms = list(dict.fromkeys(["base", *args.arms] if args.page else args.arms))  # others are compared with it
@@ -288,15 +312,16 @@ def main() -> None:
         found.setdefault(arm, []).append(measured(work, arm, seed, args.set))
     print("\n".join(map(line, rows := results(found, labels))))
     if args.page:  # arms that were not run now stay as they were measured
-        old = json.loads((RESULTS / "mitigation.json").read_text(encoding="utf-8"))["parts"]["proof"]["tables"]
+        old = json.loads((RESULTS / "proof.json").read_text(encoding="utf-8"))["parts"]["proof"]["tables"]
         tables: Row = {"settings": {k: str(v).replace(f"{ROOT}/", "") for k, v in vars(args).items()}}
         tables["all"] = rows = rows + [r for r in old["all"] if re.split(": | − ", r["what"])[0] not in found]
         tables["labels"] = [[*r.values()] for r in labels] + [one for one in old["labels"] if one[1] not in found]
         judges = ", ".join(f"{name} {fingerprint}" for name, fingerprint in fingerprints().items())
         about = f"{SAID['says'].strip()} Now they are {judges}."
-        save("mitigation", "proof", of_arms(rows), tables=tables, about=about, packages=["trl", "peft"])
+        heads = ["arm", "factual sentences labelled", *COLUMNS, *(f"abstained {kind}" for kind in ABSTAINED)]
+        save("proof", "proof", of_arms(rows), tables=tables, about=about, packages=["trl", "peft"], columns=heads)
     if args.blind:
-        blind(work, {arm: [*chain.from_iterable(found[arm])] for arm in found}, 100)
+        blind(work, {arm: [*chain.from_iterable(found[arm])] for arm in found}, 200)
 
 
 if __name__ == "__main__":

@@ -229,7 +229,7 @@ def test_proof_runs_and_refuses(proof, tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit) as ended:
         proof["run_arm"](tmp_path, "base", 0, [])
     assert ended.value.code == 2
-    assert commands[1][-1] == str(tmp_path / "grpo-sentences-0")  # which asks the base first
+    assert commands[1][-1] == str(tmp_path / "mask-dpo-copying-alike-0")  # which asks the base first
 
     def main(*asked):
         monkeypatch.setattr(sys, "argv", ["proof", "--work", str(tmp_path), "--held-out", "1", *asked])
@@ -273,7 +273,7 @@ def test_page_of_the_proof_keeps_arms_that_are_not_run_again(proof, tmp_path, mo
     kept = {"parts": {"proof": {"tables": tables}}}
     saved = {}
     for name, value in {
-        "RESULTS": write_rows(tmp_path / "mitigation.json", [kept]).parent,
+        "RESULTS": write_rows(tmp_path / "proof.json", [kept]).parent,
         "questions": lambda *_: [{"id": "a"}] * 3, "measured": lambda *_: [],
         "labelled": lambda _: [{"number": 0, "arm": "best of 8"}, {"number": 1, "arm": "Mask-DPO"}],
         "results": lambda found, _: [{"what": f"{arm}: x", "n": 2, "value": 1} for arm in found],
@@ -374,9 +374,14 @@ def test_page_shows_its_json_and_how_measured(page):
     text, kept = page
     lines = text.splitlines()
     rows = [row for part in kept["parts"].values() for row in part["rows"]]
-    table = lines[lines.index("---|---|---") + 1 :]
+    heads = {" | ".join(part.get("columns", ["what", "n", "measured"])) for part in kept["parts"].values()}
+    table = [line for line in lines if " | " in line and line not in heads and not line.startswith(("- ", "    "))]
+    assert heads <= set(lines)
     assert [line.split(" | ")[0] for line in table[: len(rows)]] == [row["what"] for row in rows]
     for row, line in zip(rows, table, strict=False):
+        if isinstance(row["value"], list):
+            assert line.split(" | ")[2:] == row["value"]
+            continue
         numbers = [float(n.replace(",", "")) for n in re.findall(r"-?\d[\d,]*\.?\d*(?:e-?\d+)?", line.split(" | ")[2])]
         tolerance = 0.051 if row.get("unit") == "%" else 1e-9  # shares are shown with one decimal
         if isinstance(row["value"], (int, float)):

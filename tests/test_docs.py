@@ -232,7 +232,7 @@ def test_readme_figures_of_mitigation_are_its_rows() -> None:
 
 
 def test_readme_figures_of_the_proof_are_its_rows() -> None:
-    readme, rows = (ROOT / "README.md").read_text("utf-8"), result_rows("mitigation")
+    readme, rows = (ROOT / "README.md").read_text("utf-8"), result_rows("proof")
     by = "hallucinated by blind labels"
     arms = ("base of copying alike", "Mask-DPO, copying alike", "base", "GRPO, sentences", "GRPO, scalar")
     (n, base), (i, alike), (j, untrained), (k, sentences), (m, scalar) = (
