@@ -9,6 +9,8 @@ is printed and kept in the run folder (mitigate/recipes/folder.py). The same com
 
 from __future__ import annotations
 
+import hashlib
+import os
 import shlex
 from collections.abc import Mapping
 from functools import partial
@@ -83,7 +85,8 @@ def run(args: Args, *, program: str, tasks: tuple[str, ...], annotators: Mapping
     inside = path.resolve().is_relative_to(recipes_folder().resolve())
     name = path.resolve().relative_to(recipes_folder().resolve()) if inside else Path(path.name)
     output = args.output or Path("out/runs") / "-".join(name.with_suffix("").parts)
-    digests = {name: sha256(Path(name)) for name in sorted(input_files(options.model_dump(mode="json")))}
+    folders = {str(folder) for folder in getattr(options, "corpus", ()) if folder.is_dir()}
+    digests = {name: digest(Path(name)) for name in sorted(input_files(options.model_dump(mode="json")) | folders)}
     with open_run(output, options, overwrite=args.overwrite) as folder:
         print(f"# run folder: {output}", flush=True)
         if folder.done is not None and not args.overwrite:  # which another process may be deleting
@@ -124,6 +127,16 @@ def input_files(value: object) -> set[str]:
         return {value} if data and Path(value).is_file() else set()
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return set().union(*map(input_files, inner))
+
+
+def digest(path: Path) -> str:
+    """That of a file, or of the texts of a corpus below a folder with their names."""
+    from mitigate.dataset.sources import texts_below
+
+    if path.is_file():
+        return sha256(path)
+    below = (f"{file.relative_to(path)} {sha256(file)}\n" for file in texts_below(path) if os.access(file, os.R_OK))
+    return hashlib.sha256("".join(below).encode()).hexdigest()
 
 
 def print_recipes(args: Args) -> int:

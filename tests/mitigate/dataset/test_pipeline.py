@@ -181,8 +181,10 @@ def test_bad_inputs_are_named_others_go_on(tmp_path, capsys):
         '{"topic": "Harrow Bridge"}\n{"topic": ""}\nnot json\n{"topic": "Ada Kirwan", "aliases": "A. K."}'
     )
     script = replying(lambda p: "No" if "Harrow" in p.split("<title>")[0] and "<title>" in p else good(p))
-    code, out = build(tmp_path, script, topics=str(topics), corpus=[str(corpus)])
-    assert code == 3
+    out = tmp_path / "run"
+    with serving(script) as server:
+        words = ["run", str(recipe(tmp_path, server.url, topics=str(topics), corpus=[str(corpus)])), "--output", str(out)]
+        assert main(words) == 3
     said = capsys.readouterr().err
     for part in (
         "topics.jsonl:2: topic: expected a name of its own (line 1 has the same)",
@@ -196,6 +198,13 @@ def test_bad_inputs_are_named_others_go_on(tmp_path, capsys):
     assert kept == ["Harrow Bridge"]
     assert len(rows(out / "02_documents.jsonl.rejected.jsonl")) == 3
     assert {row["topic"] for row in rows(out / "11_annotated.jsonl")} == {"Blue Lantern"}
+    # Complete it stays while the documents are the same; a new one is noticed.
+    (corpus / "picture.png").write_bytes(b"another")
+    assert main(words) == 3
+    assert "complete since an earlier run" in capsys.readouterr().out
+    (corpus / "ada.md").write_text("# Ada Kirwan\n\nAda Kirwan draws maps.")
+    assert main(words) == 2
+    assert f"is complete, and {corpus} changed since then: begin anew with --overwrite" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("options", "message"), [
