@@ -210,6 +210,12 @@ def test_proof_reads_blind_labels_back(proof, tmp_path):
         ("X", "no_fact"): 20, ("Y", "no_fact"): 20, ("Z", "supported"): 20
     }  # fmt: skip
     assert all(r["sentence"] == "Two." or r["sentence"][0] == r["arm"] for r in found)
+    assert "second" not in found[0]
+    write_rows(tmp_path / "blind-40.jsonl", [{**r, "label": "supported", "second": "no_fact"} for r in later])
+    assert [r["second"] for r in proof["labelled"](tmp_path) if "second" in r] == ["no_fact"] * 20
+    write_rows(tmp_path / "blind-40.jsonl", [{**r, "label": "supported", "second": "maybe"} for r in later])
+    with pytest.raises(SystemExit, match=r"number 40: expected one of supported, .*got 'maybe'"):
+        proof["labelled"](tmp_path)
 
 
 def test_proof_runs_and_refuses(proof, tmp_path, monkeypatch, capsys):
@@ -357,16 +363,61 @@ def test_proof_rows_are_as_by_hand(proof):
     assert value["X: hallucinated by blind labels"] == pytest.approx(200 / 3, abs=1e-3)  # no_fact is left out
     assert value["X: hallucinated an answer by blind labels"] == 1.0  # 2 of 4 sentences, 2 an answer
     assert value["X: true specifics an answer by blind labels"] == 1.5  # 3 in 1 of 4, 2 an answer
-    assert not [w for w in value if w.startswith("base − ") or "another title" in w]
+    assert not [w for w in value if w.startswith("base − ") or "another title" in w or "reader" in w]
+    said = ("supported", "unverifiable", "no_fact", "no_fact")
+    value = {r["what"]: (r["n"], r["value"]) for r in proof["results"](
+        found, [r | {"second": one} for r, one in zip(labels, said, strict=True)])}  # fmt: skip
+    assert value["X: hallucinated by a second reader"] == (2, 50.0)
+    assert value["X: both readers agree"] == (4, 75.0)  # that it is hallucinated, or not
+    (shown,) = proof["of_arms"](rows)
+    cells = dict(zip([*proof["COLUMNS"], *proof["ABSTAINED"]], shown["value"], strict=True))
+    assert (shown["what"], shown["n"], cells["hallucinated"].partition(" ")[0]) == ("X", 3, "66.7%")
+    assert (cells["by a second reader"], cells["KL"], cells["rightly"], cells["wrongly"]) == (
+        "–",
+        "–",
+        "25.0%",
+        "100.0%",
+    )
+
+
+def test_a_training_run_is_read_by_two(tmp_path):
+    """All sentences before and after are to be labelled; what states nothing is left out, for each reader apart."""
+    by_readers = runpy.run_module("benchmarks.mitigation")["by_readers"]
+    texts = [
+        ("before", "a", "A one. Two."),
+        ("before", "b", "Three."),
+        ("after", "a", "Four."),
+        ("after", "b", "Five."),
+    ]
+    rows = [{"when": w, "id": i, "question": "Who?", "reference": "Text.", "answer": said} for w, i, said in texts]
+    write_rows(tmp_path / "samples.jsonl", rows)
+    with pytest.raises(SystemExit, match="number 0: expected one of supported, .*got None"):
+        by_readers(tmp_path)
+    (path,) = (tmp_path / "labels").glob("blind-*.jsonl")
+    given = {
+        "A one.": ("contradictory", "unverifiable"), "Two.": ("supported", "unverifiable"),
+        "Three.": ("supported", "no_fact"), "Four.": ("supported", "supported"), "Five.": ("no_fact", "unverifiable"),
+    }  # fmt: skip
+    asked = list(read_rows(path))
+    assert sorted(r["sentence"] for r in asked) == sorted(given)
+    labels = ({"label": given[r["sentence"]][0], "second": given[r["sentence"]][1]} for r in asked)
+    write_rows(path, [r | one for r, one in zip(asked, labels, strict=True)])
+    found = [(r["what"].removeprefix("SmolLM2, "), r["n"], round(r["value"], 1)) for r in by_readers(tmp_path)]
+    assert found == [
+        ("before training, hallucinated by blind labels", 3, 33.3),
+        ("before training, hallucinated by a second reader", 2, 100.0),
+        ("after training, hallucinated by blind labels", 1, 0.0),
+        ("after training, hallucinated by a second reader", 2, 50.0),
+    ]
 
 
 def test_limits_of_benchmarks_and_pages():
     lines = sum((ROOT / "benchmarks" / f"{name}.py").read_text("utf-8").count("\n") for name in PROGRAMS)
-    words = sum(len((RESULTS / f"{name}.md").read_text("utf-8").split()) for name in PAGES)
+    words = sum(len((RESULTS / f"{name}.md").read_text("utf-8").replace("|", " ").split()) for name in PAGES)
     assert len(PROGRAMS) <= 21, "20 and common.py"
     assert lines <= 4_000
     assert len(PAGES) <= 13
-    assert words <= 6_900
+    assert words <= 6_500
     assert {path.stem for path in RESULTS.glob("*.json")} == set(PAGES)
 
 

@@ -183,7 +183,12 @@ def test_bad_inputs_are_named_others_go_on(tmp_path, capsys):
     script = replying(lambda p: "No" if "Harrow" in p.split("<title>")[0] and "<title>" in p else good(p))
     out = tmp_path / "run"
     with serving(script) as server:
-        words = ["run", str(recipe(tmp_path, server.url, topics=str(topics), corpus=[str(corpus)])), "--output", str(out)]
+        words = [
+            "run",
+            str(recipe(tmp_path, server.url, topics=str(topics), corpus=[str(corpus)])),
+            "--output",
+            str(out),
+        ]
         assert main(words) == 3
     said = capsys.readouterr().err
     for part in (
