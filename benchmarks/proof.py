@@ -198,6 +198,10 @@ def blind(work: Path, found: dict[str, list[Row]], each: int) -> None:
         print(f"to label ({', '.join(LABELS)}): {work / f'blind-{before}.jsonl'}; then --page")
 
 
+LABELLED = ("number", "arm", "id", "question", "sentence", "label", "specifics", "second", "verdict")
+"""What the results keep of a labelled sentence: nothing of its document."""
+
+
 def labelled(work: Path) -> list[Row]:
     """Labels with their arms; stops where one is missing, unknown or of another sentence."""
     given = [r for path in sorted(work.glob("blind-*.jsonl")) for r in read_rows(path)]
@@ -209,11 +213,31 @@ def labelled(work: Path) -> list[Row]:
             sys.exit(f"blind-*.jsonl, {wanted}, got {[*wrong, r['label']][0]!r} for {r['sentence'][:60]!r}")
     if sorted(r["number"] for r in given) != sorted(key):
         sys.exit(f"blind-*.jsonl: expected {len(key)} labels, one of each number, got {len(given)}")
-    kept, read = ("number", "arm", "id", "question", "sentence"), ("label", "specifics", "second")  # not the document
     for r in given:  # distinct numbers, names and dates of the document, not of the question, that the sentence has
         known = reference_of(r["reference"]).all.keys() - specifics(r["question"]).keys()
         r["specifics"] = sum(weight > 1 and u in known for u, weight in specifics(r["sentence"]).items())
-    return [{k: key[r["number"]][k] for k in kept} | {k: r[k] for k in read if k in r} for r in given]
+    return [{k: v for k, v in {**key[r["number"]], **r}.items() if k in LABELLED} for r in given]
+
+
+def with_verdicts(asked: Sequence[Row], labels: Sequence[Row]) -> list[Row]:
+    """Labelled sentences, each with what REWARD says of it at its operating point, None where it is unsure."""
+    texts = {r["id"]: r["reference"] for r in asked}
+    said = load_annotator(REWARD).predict([{**r, "reference": texts[r["id"]]} for r in labels])
+    return [{**r, "verdict": one.label} for r, one in zip(labels, said, strict=True)]
+
+
+def by_verifier(arm: str, labels: Sequence[Row]) -> list[Row]:
+    """Rows of what REWARD flags of an arm's labelled factual sentences, and of what is hallucinated without these."""
+    own = [r for r in labels if r["arm"] == arm and r["label"] != "no_fact"]
+    flagged, wrong = (np.array([r[name] in HALLUCINATED for r in own], bool) for name in ("verdict", "label"))
+    made = []
+    for what, value, of in (
+        ("hallucinated by blind labels, without what `embedded` flags", wrong, ~flagged),
+        ("flagged by `embedded`, of hallucinated", flagged, wrong),
+        ("flagged by `embedded`, of supported", flagged, ~wrong),
+    ):
+        made.append(mean_row(f"{arm}: {what}", np.where(of, value, np.nan), [r["id"] for r in own], "%"))
+    return made
 
 
 def results(found: dict[str, list[list[Row]]], labels: Sequence[Row]) -> list[Row]:
@@ -234,6 +258,7 @@ def results(found: dict[str, list[list[Row]]], labels: Sequence[Row]) -> list[Ro
             shown.append(mean_row(f"{arm}: hallucinated an answer by blind labels", wrong * n, ids))
             told = n * np.array([r["specifics"] * (r["label"] == "supported") for r in own])
             shown.append(mean_row(f"{arm}: true specifics an answer by blind labels", told, ids))
+            shown += by_verifier(arm, own)
             if all("second" in r for r in own):
                 other = [float("nan") if r["second"] == "no_fact" else r["second"] in HALLUCINATED for r in own]
                 shown.append(mean_row(f"{arm}: hallucinated by a second reader", np.array(other, float), ids, "%"))
@@ -257,6 +282,7 @@ COLUMNS = {  # of the page, whose rows are arms: what each shows of an arm, with
     "copied": ("copied an answer", False),
     "copied − base": ("copied", True),
     "by a second reader": ("hallucinated by a second reader", False),
+    "without what `embedded` flags": ("hallucinated by blind labels, without what `embedded` flags", False),
     "hallucinated, by `embedded-fast`": ("hallucinated an answer", False),
     "supported": ("supported an answer", False),
     "words": ("words an answer", False),
@@ -307,15 +333,21 @@ def main() -> None:
         if path.is_file() and list(read_rows(path)) != made_now:
             sys.exit(f"{path}: expected what this --data, --held-out and --train ask, got others: give another --work")
         write_lines(path, made_now)
-    found: dict[str, list[list[Row]]] = {}
+    labels, found = with_verdicts(asked, labels), dict[str, list[list[Row]]]()
     for arm, seed in runs:
         found.setdefault(arm, []).append(measured(work, arm, seed, args.set))
     print("\n".join(map(line, rows := results(found, labels))))
-    if args.page:  # arms that were not run now stay as they were measured
+    if args.page:  # arms that were not run now stay as they were measured; what is flagged is told by today's weights
         old = json.loads((RESULTS / "proof.json").read_text(encoding="utf-8"))["parts"]["proof"]["tables"]
+        was = with_verdicts(
+            asked, [dict(zip(LABELLED, one, strict=False)) for one in old["labels"] if one[1] not in found]
+        )
+        now = list(chain.from_iterable(by_verifier(arm, was) for arm in dict.fromkeys(r["arm"] for r in was)))
+        told = {r["what"] for r in now}
+        kept = [r for r in old["all"] if re.split(": | − ", r["what"])[0] not in found and r["what"] not in told]
         tables: Row = {"settings": {k: str(v).replace(f"{ROOT}/", "") for k, v in vars(args).items()}}
-        tables["all"] = rows = rows + [r for r in old["all"] if re.split(": | − ", r["what"])[0] not in found]
-        tables["labels"] = [[*r.values()] for r in labels] + [one for one in old["labels"] if one[1] not in found]
+        tables["all"] = rows = rows + kept + now
+        tables["labels"] = [[r.get(name) for name in LABELLED] for r in [*labels, *was]]
         judges = ", ".join(f"{name} {fingerprint}" for name, fingerprint in fingerprints().items())
         about = f"{SAID['says'].strip()} Now they are {judges}."
         heads = ["arm", "factual sentences labelled", *COLUMNS, *(f"abstained {kind}" for kind in ABSTAINED)]

@@ -235,7 +235,7 @@ def test_proof_runs_and_refuses(proof, tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit) as ended:
         proof["run_arm"](tmp_path, "base", 0, [])
     assert ended.value.code == 2
-    assert commands[1][-1] == str(tmp_path / "mask-dpo-copying-alike-0")  # which asks the base first
+    assert commands[1][-1] == str(tmp_path / "mask-dpo-copying-less-0")  # which asks the base first
 
     def main(*asked):
         monkeypatch.setattr(sys, "argv", ["proof", "--work", str(tmp_path), "--held-out", "1", *asked])
@@ -275,6 +275,7 @@ def test_proof_takes_answers_without_cut_ends(proof, tmp_path):
 
 def test_page_of_the_proof_keeps_arms_that_are_not_run_again(proof, tmp_path, monkeypatch):
     rows = [{"what": what, "n": 1, "value": 9} for what in ("base: x", "best of 8 − base: x", "Mask-DPO: x")]
+    rows.append({"what": "Mask-DPO: flagged", "n": 1, "value": 9})
     tables = {"all": rows, "labels": [[0, "base"], [1, "Mask-DPO"]]}
     kept = {"parts": {"proof": {"tables": tables}}}
     saved = {}
@@ -282,6 +283,8 @@ def test_page_of_the_proof_keeps_arms_that_are_not_run_again(proof, tmp_path, mo
         "RESULTS": write_rows(tmp_path / "proof.json", [kept]).parent,
         "questions": lambda *_: [{"id": "a"}] * 3, "measured": lambda *_: [],
         "labelled": lambda _: [{"number": 0, "arm": "best of 8"}, {"number": 1, "arm": "Mask-DPO"}],
+        "with_verdicts": lambda _, labels: labels,
+        "by_verifier": lambda arm, _: [{"what": f"{arm}: flagged", "n": 2, "value": 3}],
         "results": lambda found, _: [{"what": f"{arm}: x", "n": 2, "value": 1} for arm in found],
         "save": lambda *_, **made: saved.update(made),
     }.items():  # fmt: skip
@@ -290,9 +293,9 @@ def test_page_of_the_proof_keeps_arms_that_are_not_run_again(proof, tmp_path, mo
     monkeypatch.setattr(sys, "argv", ["proof", "--work", str(tmp_path), *asked, "best of 8"])
     proof["main"]()
     assert [(r["what"], r["value"]) for r in saved["tables"]["all"]] == [
-        ("base: x", 1), ("best of 8: x", 1), ("Mask-DPO: x", 9)
+        ("base: x", 1), ("best of 8: x", 1), ("Mask-DPO: x", 9), ("Mask-DPO: flagged", 3)
     ]  # fmt: skip
-    assert saved["tables"]["labels"] == [[0, "best of 8"], [1, "Mask-DPO"]]
+    assert [one[:2] for one in saved["tables"]["labels"]] == [[0, "best of 8"], [1, "Mask-DPO"]]
 
 
 def test_proof_counts_each_verdict_once(proof, monkeypatch):
@@ -351,8 +354,8 @@ def test_proof_rows_are_as_by_hand(proof):
         ]
 
     found = {"base": [answers(2, 2, 2)], "X": [answers(0, 0, 1), answers(0, 2, 1)]}
-    labels = [{"arm": "X", "id": i, "label": label, "specifics": 3} for i, label in enumerate(
-        ("contradictory", "unverifiable", "supported", "no_fact"))]  # fmt: skip
+    said = [("contradictory", "unverifiable"), ("unverifiable", None), ("supported", "supported"), ("no_fact", None)]
+    labels = [{"arm": "X", "id": i, "label": a, "verdict": b, "specifics": 3} for i, (a, b) in enumerate(said)]
     rows = proof["results"](found, labels)
     value = {r["what"]: r["value"] for r in rows}
     assert value["X: hallucinated an answer"] == pytest.approx(2 / 3, abs=1e-4)  # (0 + 1 + 1) / 3
@@ -364,6 +367,9 @@ def test_proof_rows_are_as_by_hand(proof):
     assert value["X: hallucinated an answer by blind labels"] == 1.0  # 2 of 4 sentences, 2 an answer
     assert value["X: true specifics an answer by blind labels"] == 1.5  # 3 in 1 of 4, 2 an answer
     assert not [w for w in value if w.startswith("base − ") or "another title" in w or "reader" in w]
+    assert value["X: hallucinated by blind labels, without what `embedded` flags"] == 50.0  # of the second and third
+    assert value["X: flagged by `embedded`, of hallucinated"] == 50.0
+    assert value["X: flagged by `embedded`, of supported"] == 0.0
     said = ("supported", "unverifiable", "no_fact", "no_fact")
     value = {r["what"]: (r["n"], r["value"]) for r in proof["results"](
         found, [r | {"second": one} for r, one in zip(labels, said, strict=True)])}  # fmt: skip
@@ -391,7 +397,7 @@ def test_a_training_run_is_read_by_two(tmp_path):
     ]
     rows = [{"when": w, "id": i, "question": "Who?", "reference": "Text.", "answer": said} for w, i, said in texts]
     write_rows(tmp_path / "samples.jsonl", rows)
-    with pytest.raises(SystemExit, match="number 0: expected one of supported, .*got None"):
+    with pytest.raises(SystemExit, match=r"number 0: expected one of supported, .*got None"):
         by_readers(tmp_path)
     (path,) = (tmp_path / "labels").glob("blind-*.jsonl")
     given = {
