@@ -81,6 +81,8 @@ ARMS: dict[str, Row] = SAID["arms"]
 def run_arm(work: Path, arm: str, seed: int, changed: Sequence[str]) -> Path:
     """The folder of an arm's run, made or gone on with; one that is done is compared with these keys."""
     how, name = ARMS[arm], ARMS[arm].get("run", arm)
+    if any("calibration.json" in key for key in how.get("own", [])) and not (work / "calibration.json").is_file():
+        to_calibrate(work)
     own = (key.replace("{work}", str(work)) for key in [*how["keys"], *how.get("own", [])])
     keys = [f"data={work / how['data']}", f"seed={seed}", *own]
     if how["data"] == "train.jsonl":
@@ -89,6 +91,21 @@ def run_arm(work: Path, arm: str, seed: int, changed: Sequence[str]) -> Path:
     folder = work / re.sub("[^a-z0-9]+", "-", f"{name} {seed}".lower())
     command("mitigate.cli", "run", how["recipe"], *keys, "--output", str(folder))
     return folder
+
+
+def to_calibrate(work: Path, most: int = 400) -> None:
+    """Write sentences of an uncalibrated arm's samples, one a question, to label for `mitigate calibrate`."""
+    rows = read_rows(work / "mask-dpo-copying-less-0" / "sampled.jsonl")
+    said = [(r, s["text"]) for r in rows for s in r["sentences"]]
+    random.Random("calibrate").shuffle(said)
+    one: dict[int, Row] = {}
+    for r, text in said:
+        own = {"question": r["question"], "reference": r["reference"], "sentence": text, "label": None, "lang": "en"}
+        one.setdefault(r["place"], own)
+    write_lines(work / "labelled.jsonl", list(one.values())[:most])
+    sys.exit(
+        f"label {work / 'labelled.jsonl'}; then mitigate calibrate --input {{it}} --output {work / 'calibration.json'}"
+    )
 
 
 def answers(folder: Path, arm: str, tokenizer: Any) -> list[Row]:
@@ -348,6 +365,8 @@ def main() -> None:
         tables: Row = {"settings": {k: str(v).replace(f"{ROOT}/", "") for k, v in vars(args).items()}}
         tables["all"] = rows = rows + kept + now
         tables["labels"] = [[r.get(name) for name in LABELLED] for r in [*labels, *was]]
+        taught = read_rows(work / "labelled.jsonl")
+        tables["calibrated on"] = [[r[name] for name in ("question", "sentence", "label")] for r in taught]
         judges = ", ".join(f"{name} {fingerprint}" for name, fingerprint in fingerprints().items())
         about = f"{SAID['says'].strip()} Now they are {judges}."
         heads = ["arm", "factual sentences labelled", *COLUMNS, *(f"abstained {kind}" for kind in ABSTAINED)]

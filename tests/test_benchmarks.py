@@ -237,6 +237,15 @@ def test_proof_runs_and_refuses(proof, tmp_path, monkeypatch, capsys):
     assert ended.value.code == 2
     assert commands[1][-1] == str(tmp_path / "mask-dpo-copying-less-0")  # which asks the base first
 
+    said = [{"start": 0, "text": "One."}, {"start": 5, "text": "Two."}]
+    sampled = [{"place": i, "question": f"q{i}", "reference": "Text.", "sentences": said} for i in (0, 0, 1)]
+    write_rows(tmp_path / "mask-dpo-copying-less-0" / "sampled.jsonl", sampled)
+    with pytest.raises(SystemExit, match="labelled.jsonl; then mitigate calibrate --input"):
+        proof["run_arm"](tmp_path, "Mask-DPO, calibrated", 0, [])
+    asked = list(read_rows(tmp_path / "labelled.jsonl"))
+    assert sorted(r["question"] for r in asked) == ["q0", "q1"]
+    assert {(r["sentence"] in ("One.", "Two."), r["label"]) for r in asked} == {(True, None)}
+
     def main(*asked):
         monkeypatch.setattr(sys, "argv", ["proof", "--work", str(tmp_path), "--held-out", "1", *asked])
         with pytest.raises(SystemExit) as end:
