@@ -240,7 +240,7 @@ def test_proof_runs_and_refuses(proof, tmp_path, monkeypatch, capsys):
     said = [{"start": 0, "text": "One."}, {"start": 5, "text": "Two."}]
     sampled = [{"place": i, "question": f"q{i}", "reference": "Text.", "sentences": said} for i in (0, 0, 1)]
     write_rows(tmp_path / "mask-dpo-copying-less-0" / "sampled.jsonl", sampled)
-    with pytest.raises(SystemExit, match="labelled.jsonl; then mitigate calibrate --input"):
+    with pytest.raises(SystemExit, match=r"labelled.jsonl; then mitigate calibrate --input"):
         proof["run_arm"](tmp_path, "Mask-DPO, calibrated", 0, [])
     asked = list(read_rows(tmp_path / "labelled.jsonl"))
     assert sorted(r["question"] for r in asked) == ["q0", "q1"]
@@ -432,7 +432,7 @@ def test_limits_of_benchmarks_and_pages():
     assert len(PROGRAMS) <= 21, "20 and common.py"
     assert lines <= 4_000
     assert len(PAGES) <= 13
-    assert words <= 6_500
+    assert words <= 6_700
     assert {path.stem for path in RESULTS.glob("*.json")} == set(PAGES)
 
 
