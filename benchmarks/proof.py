@@ -16,7 +16,7 @@ import random
 import re
 import sys
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,13 @@ import numpy as np
 import yaml
 
 from annotators import load_annotator
+from annotators.evaluation.metrics import bootstrap, minus, share_of
 from annotators.operating import FILE, Calibration
 from annotators.records import HALLUCINATED, LABELS
 from annotators.text.sentences import split_sentences
 from annotators.text.words import stem_set, words_of
 from annotators.verifier.annotator import SHIPPED
-from benchmarks.common import RESULTS, ROOT, Row, command, figure, line, mean_row, parser, save
+from benchmarks.common import RESULTS, ROOT, Row, command, figure, line, mean_row, parser, row, save
 from engines.checkpoint import locate, prompt_ids
 from mitigate.io import read_rows, write_lines
 from mitigate.rewards.inputs import Answer, cannot_tell, copied, reference_of, specifics
@@ -95,17 +96,16 @@ def run_arm(work: Path, arm: str, seed: int, changed: Sequence[str]) -> Path:
 
 def to_calibrate(work: Path, most: int = 400) -> None:
     """Write sentences of an uncalibrated arm's samples, one a question, to label for `mitigate calibrate`."""
-    rows = read_rows(work / "mask-dpo-copying-less-0" / "sampled.jsonl")
+    path, one = work / "labelled.jsonl", dict[int, Row]()
+    rows = list(read_rows(work / "mask-dpo-copying-less-0" / "sampled.jsonl"))
     said = [(r, s["text"]) for r in rows for s in r["sentences"]]
     random.Random("calibrate").shuffle(said)
-    one: dict[int, Row] = {}
     for r, text in said:
-        own = {"question": r["question"], "reference": r["reference"], "sentence": text, "label": None, "lang": "en"}
-        one.setdefault(r["place"], own)
-    write_lines(work / "labelled.jsonl", list(one.values())[:most])
-    sys.exit(
-        f"label {work / 'labelled.jsonl'}; then mitigate calibrate --input {{it}} --output {work / 'calibration.json'}"
-    )
+        one.setdefault(r["place"], {**{k: r[k] for k in ("question", "reference")}, "sentence": text, "label": None})
+    if rows and not path.is_file():
+        write_lines(path, list(one.values())[:most])
+    then = f"label {path}; then mitigate calibrate --input {path} --output {work / 'calibration.json'}"
+    sys.exit(then if rows else "run 'Mask-DPO, copying less' first: its samples are labelled to calibrate on")
 
 
 def answers(folder: Path, arm: str, tokenizer: Any) -> list[Row]:
@@ -215,8 +215,7 @@ def blind(work: Path, found: dict[str, list[Row]], each: int) -> None:
         print(f"to label ({', '.join(LABELS)}): {work / f'blind-{before}.jsonl'}; then --page")
 
 
-LABELLED = ("number", "arm", "id", "question", "sentence", "label", "specifics", "second", "verdict")
-"""What the results keep of a labelled sentence: nothing of its document."""
+LABELLED = ("number", "arm", "id", "question", "sentence", "label", "specifics", "second", "verdict")  # what is kept
 
 
 def labelled(work: Path) -> list[Row]:
@@ -247,14 +246,22 @@ def by_verifier(arm: str, labels: Sequence[Row]) -> list[Row]:
     """Rows of what REWARD flags of an arm's labelled factual sentences, and of what is hallucinated without these."""
     own = [r for r in labels if r["arm"] == arm and r["label"] != "no_fact"]
     flagged, wrong = (np.array([r[name] in HALLUCINATED for r in own], bool) for name in ("verdict", "label"))
-    made = []
-    for what, value, of in (
-        ("hallucinated by blind labels, without what `embedded` flags", wrong, ~flagged),
-        ("flagged by `embedded`, of hallucinated", flagged, wrong),
-        ("flagged by `embedded`, of supported", flagged, ~wrong),
-    ):
-        made.append(mean_row(f"{arm}: {what}", np.where(of, value, np.nan), [r["id"] for r in own], "%"))
-    return made
+    told = {
+        "hallucinated by blind labels, without what `embedded` flags": np.where(~flagged, wrong, np.nan),
+        "flagged by `embedded`, of hallucinated": np.where(wrong, flagged, np.nan),
+        "flagged by `embedded`, of supported": np.where(~wrong, flagged, np.nan),
+    }
+    return [mean_row(f"{arm}: {what}", values, [r["id"] for r in own], "%") for what, values in told.items()]
+
+
+def apart(arm: str, other: str, labels: Sequence[Row]) -> Row:
+    """How much more of an arm's factual sentences is hallucinated than of another's, over documents."""
+    own = [r for r in labels if r["arm"] in (arm, other) and r["label"] != "no_fact"]
+    wrong, ours = (np.array(x) for x in ([r["label"] in HALLUCINATED for r in own], [r["arm"] == arm for r in own]))
+    gap = minus(share_of(wrong, ours), share_of(wrong, ~ours))
+    limits = [100 * end for end in bootstrap({"": gap}, [r["id"] for r in own])[""] or ()]
+    value, what = 100 * (gap(np.ones(len(own))) or 0.0), f"{arm} − {other}: share of hallucinated by blind labels"
+    return row(what, len(own), value, limits, "%")
 
 
 def results(found: dict[str, list[list[Row]]], labels: Sequence[Row]) -> list[Row]:
@@ -289,7 +296,8 @@ def results(found: dict[str, list[list[Row]]], labels: Sequence[Row]) -> list[Ro
             if (asked := [[r for r in rows if r["kind"] == kind] for rows in seeds])[0]:
                 what = f"{arm}: abstained {'wrongly' if answerable else 'rightly'}, {kind}"
                 shown.append(mean_row(what, table(asked, "abstained"), unit="%"))
-    return shown
+    arms = [arm for arm in found if any(r["arm"] == arm for r in labels)]
+    return shown + [apart(arm, other, labels) for other, arm in combinations(arms, 2)]
 
 
 COLUMNS = {  # of the page, whose rows are arms: what each shows of an arm, with its interval or without
@@ -365,8 +373,8 @@ def main() -> None:
         tables: Row = {"settings": {k: str(v).replace(f"{ROOT}/", "") for k, v in vars(args).items()}}
         tables["all"] = rows = rows + kept + now
         tables["labels"] = [[r.get(name) for name in LABELLED] for r in [*labels, *was]]
-        taught = read_rows(work / "labelled.jsonl")
-        tables["calibrated on"] = [[r[name] for name in ("question", "sentence", "label")] for r in taught]
+        taught = [[r[k] for k in ("question", "sentence", "label")] for r in read_rows(work / "labelled.jsonl")]
+        tables["calibrated on"] = taught or old.get("calibrated on", [])
         judges = ", ".join(f"{name} {fingerprint}" for name, fingerprint in fingerprints().items())
         about = f"{SAID['says'].strip()} Now they are {judges}."
         heads = ["arm", "factual sentences labelled", *COLUMNS, *(f"abstained {kind}" for kind in ABSTAINED)]

@@ -155,6 +155,7 @@ def test_ordinary_answers_are_counted_by_hand():
 
 @pytest.fixture
 def proof():
+    sys.modules.pop("benchmarks.proof", None)  # which another program imports
     return runpy.run_module("benchmarks.proof")
 
 
@@ -379,6 +380,9 @@ def test_proof_rows_are_as_by_hand(proof):
     assert value["X: hallucinated by blind labels, without what `embedded` flags"] == 50.0  # of the second and third
     assert value["X: flagged by `embedded`, of hallucinated"] == 50.0
     assert value["X: flagged by `embedded`, of supported"] == 0.0
+    (gap,) = [r for r in proof["results"](found, [*labels, {**labels[2], "arm": "base"}]) if "share of" in r["what"]]
+    assert (gap["what"], gap["n"]) == ("X − base: share of hallucinated by blind labels", 4)
+    assert gap["value"] == pytest.approx(200 / 3, abs=1e-3)  # two of three, none of one
     said = ("supported", "unverifiable", "no_fact", "no_fact")
     value = {r["what"]: (r["n"], r["value"]) for r in proof["results"](
         found, [r | {"second": one} for r, one in zip(labels, said, strict=True)])}  # fmt: skip
@@ -426,13 +430,18 @@ def test_a_training_run_is_read_by_two(tmp_path):
     ]
 
 
+def test_page_of_the_proof_is_its_tables(proof):
+    kept = json.loads((RESULTS / "proof.json").read_text("utf-8"))["parts"]["proof"]
+    assert proof["of_arms"](kept["tables"]["all"]) == kept["rows"]
+
+
 def test_limits_of_benchmarks_and_pages():
     lines = sum((ROOT / "benchmarks" / f"{name}.py").read_text("utf-8").count("\n") for name in PROGRAMS)
     words = sum(len((RESULTS / f"{name}.md").read_text("utf-8").replace("|", " ").split()) for name in PAGES)
     assert len(PROGRAMS) <= 21, "20 and common.py"
     assert lines <= 4_000
     assert len(PAGES) <= 13
-    assert words <= 6_700
+    assert words <= 6_620
     assert {path.stem for path in RESULTS.glob("*.json")} == set(PAGES)
 
 

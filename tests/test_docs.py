@@ -125,7 +125,7 @@ def test_pages_stay_short() -> None:
     words = {path: len(path.read_text("utf-8").replace("|", " ").split()) for path in PAGES}  # bars part cells
     assert words[ROOT / "README.md"] <= 1_240
     assert words[ROOT / "docs" / "architecture.md"] <= 350
-    assert sum(words.values()) < 27_070
+    assert sum(words.values()) < 27_000
     assert len([path for path in PAGES if path.parent == ROOT / "docs" and path.name != "LOG.md"]) <= 12
 
 
@@ -245,12 +245,13 @@ def test_readme_figures_of_the_proof_are_its_rows() -> None:
     (j, untrained), (k, sentences), (m, scalar), (n, base), (i, alike), (o, calibrated) = (
         (rows[f"{arm}: {by}"]["n"], with_interval(rows[f"{arm}: {by}"], ".1f", " %")) for arm in arms
     )
+    less = f"{rows[f'Mask-DPO, copying less: {by}']['value']:.1f} %"
     each = [f"{rows[f'{arm}: hallucinated an answer by blind labels']['value']:.2f}" for arm in arms]
     more = f"{rows['Mask-DPO, calibrated − base: copied']['value']:.2f}"
     assert (
         f"Of {n} factual sentences {base} are hallucinated before; after it {alike.partition(' [')[0]} of {i} by the "
-        f"reward as it comes, {calibrated} of {o} by one calibrated on 354 labelled sentences (an answer: {each[3]}, "
-        f"then {each[5]}; copied: +{more})."
+        f"reward as it comes (another run: {less}), {calibrated} of {o} by one calibrated on 354 labelled sentences "
+        f"(an answer: {each[3]}, then {each[5]}; copied: +{more})."
     ) in readme
     assert (
         f"{untrained} of {j} before; {sentences} of {k} with credit by sentence, {scalar} of {m} with one number. "

@@ -278,9 +278,11 @@ class Args(argparse.Namespace):
         """Check input and output of a command that writes a whole file, before anything is loaded or written, and hold
         the output until the command ends.
         """
-        check_paths([self.input] if isinstance(self.input, Path) else self.input, self.output, overwrite=self.overwrite)
+        inputs = [self.input] if isinstance(self.input, Path) else self.input
+        check_paths(inputs, self.output, overwrite=self.overwrite)
         if self.output is not None:
             self.held.enter_context(alone(self.output))
+            check_paths(inputs, self.output, overwrite=self.overwrite)  # another run may have ended meanwhile
 
     def cache_file(self) -> Path:
         """The file of replies, in a folder that exists: the one that is named, or one beside OUTPUT."""
