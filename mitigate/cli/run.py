@@ -129,17 +129,14 @@ def input_files(value: object) -> set[str]:
     return set().union(*map(input_files, inner))
 
 
-def _readable(file: Path) -> bool:
-    return file.is_file() and os.access(file, os.R_OK)
-
-
 def digest(path: Path) -> str:
     """That of a file, or of the texts of a corpus below a folder with their names."""
-    from mitigate.dataset.sources import texts_below
-
     if path.is_file():
         return sha256(path)
-    below = (f"{file.relative_to(path)} {sha256(file)}\n" for file in texts_below(path) if _readable(file))
+    from mitigate.dataset.sources import texts_below
+
+    read = (file for file in texts_below(path) if file.is_file() and os.access(file, os.R_OK))
+    below = (f"{file.relative_to(path)} {sha256(file)}\n" for file in read)
     return hashlib.sha256("".join(below).encode()).hexdigest()
 
 
