@@ -1,7 +1,7 @@
 """How true the demonstrations are that FEWL would show to a model, and what SmolLM2's answers gain at inference.
 
     python -m benchmarks.mitigation --data ../shared/data
-    make run && python -m benchmarks.mitigation --run out/answers out/trained  # again, once its sentences are labelled
+    make run && python -m benchmarks.mitigation --run out/answers out/trained
     python -m benchmarks.mitigation --data ../shared/data --engine transformers:packaged:smollm2
     python -m benchmarks.mitigation --data ../shared/data --sft out/sft
 
@@ -19,17 +19,14 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import closing
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from annotators import load_annotator
-from annotators.records import HALLUCINATED
 from benchmarks.common import Row, command, fewl_rows, mean_row, parser, row, save
 from benchmarks.fewl import THREE, by_model, chale, english_encoder, half, shuffled, truthfulqa
-from benchmarks.proof import blind, labelled
 from engines import load_engine
 from engines.types import Sampling
 from fewl.ranking import pick_answers
@@ -163,20 +160,6 @@ def of_run(done: Row) -> list[Row]:
     return shown
 
 
-def by_readers(folder: Path) -> list[Row]:
-    """Rows by blind labels of a run that trains: of all sentences before and after it, which are written to label."""
-    rows, work, shown = list(read_rows(folder / "samples.jsonl")), folder / "labels", []
-    write_lines(work / "held_out.jsonl", [r for r in rows if r["when"] == "before"])
-    blind(work, {when: [r for r in rows if r["when"] == when] for when in ("before", "after")}, len(rows) * 9)
-    labels = labelled(work)
-    for when, (key, what) in product(("before", "after"), (("label", "blind labels"), ("second", "a second reader"))):
-        own = [r for r in labels if r["arm"] == when and r[key] != "no_fact"]
-        wrong = np.array([float(r[key] in HALLUCINATED) for r in own])
-        told = f"SmolLM2, {when} training, hallucinated by {what}"
-        shown.append(mean_row(told, wrong, [r["id"] for r in own], "%"))
-    return shown
-
-
 def main() -> None:
     made = parser(__doc__)
     made.add_argument("--run", type=Path, nargs=2, help="folders of the runs of `make run`, measured instead")
@@ -186,7 +169,7 @@ def main() -> None:
     if args.run:
         runs = [json.loads((folder / "done.json").read_text(encoding="utf-8")) for folder in args.run]
         judge = next(read_rows(args.run[0] / "results.jsonl"))["annotator"]
-        rows = [r for done in runs for r in of_run(done)] + by_readers(args.run[1])
+        rows = [r for done in runs for r in of_run(done)]
         about = f"Judged by {judge['name']} ({judge['fingerprint']}); training by {'; '.join(runs[1]['judges'])}."
         save("mitigation", "mitigation", rows, part="answers", about=about)
         return

@@ -155,7 +155,6 @@ def test_ordinary_answers_are_counted_by_hand():
 
 @pytest.fixture
 def proof():
-    sys.modules.pop("benchmarks.proof", None)  # which another program imports
     return runpy.run_module("benchmarks.proof")
 
 
@@ -397,37 +396,6 @@ def test_proof_rows_are_as_by_hand(proof):
         "25.0%",
         "100.0%",
     )
-
-
-def test_a_training_run_is_read_by_two(tmp_path):
-    """All sentences before and after are to be labelled; what states nothing is left out, for each reader apart."""
-    by_readers = runpy.run_module("benchmarks.mitigation")["by_readers"]
-    texts = [
-        ("before", "a", "A one. Two."),
-        ("before", "b", "Three."),
-        ("after", "a", "Four."),
-        ("after", "b", "Five."),
-    ]
-    rows = [{"when": w, "id": i, "question": "Who?", "reference": "Text.", "answer": said} for w, i, said in texts]
-    write_rows(tmp_path / "samples.jsonl", rows)
-    with pytest.raises(SystemExit, match=r"number 0: expected one of supported, .*got None"):
-        by_readers(tmp_path)
-    (path,) = (tmp_path / "labels").glob("blind-*.jsonl")
-    given = {
-        "A one.": ("contradictory", "unverifiable"), "Two.": ("supported", "unverifiable"),
-        "Three.": ("supported", "no_fact"), "Four.": ("supported", "supported"), "Five.": ("no_fact", "unverifiable"),
-    }  # fmt: skip
-    asked = list(read_rows(path))
-    assert sorted(r["sentence"] for r in asked) == sorted(given)
-    labels = ({"label": given[r["sentence"]][0], "second": given[r["sentence"]][1]} for r in asked)
-    write_rows(path, [r | one for r, one in zip(asked, labels, strict=True)])
-    found = [(r["what"].removeprefix("SmolLM2, "), r["n"], round(r["value"], 1)) for r in by_readers(tmp_path)]
-    assert found == [
-        ("before training, hallucinated by blind labels", 3, 33.3),
-        ("before training, hallucinated by a second reader", 2, 100.0),
-        ("after training, hallucinated by blind labels", 1, 0.0),
-        ("after training, hallucinated by a second reader", 2, 50.0),
-    ]
 
 
 def test_page_of_the_proof_is_its_tables(proof):

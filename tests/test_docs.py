@@ -250,8 +250,8 @@ def test_readme_figures_of_the_proof_are_its_rows() -> None:
     more = f"{rows['Mask-DPO, calibrated − base: copied']['value']:.2f}"
     assert (
         f"Of {n} factual sentences {base} are hallucinated before; after it {alike.partition(' [')[0]} of {i} by the "
-        f"reward as it comes (another run: {less}), {calibrated} of {o} by one calibrated on 354 labelled sentences "
-        f"(an answer: {each[3]}, then {each[5]}; copied: +{more})."
+        f"reward as it comes (pairs copying less: {less}), {calibrated} of {o} by one calibrated on 354 labelled "
+        f"sentences (an answer: {each[3]}, then {each[5]}; copied: +{more})."
     ) in readme
     assert (
         f"{untrained} of {j} before; {sentences} of {k} with credit by sentence, {scalar} of {m} with one number. "
