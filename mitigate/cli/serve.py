@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack, closing, suppress
 from socket import socket
+from typing import Any
 
 from annotators.base import engines_in
 from engines import check_base_url
@@ -67,9 +68,10 @@ def run(args: Args) -> int:
             engine = stack.enter_context(closing(open_engine(args.engine, "--engine", args.cache)))
             regenerate = with_engine(engine)
         annotator = open_annotator(args.annotator, options)
-        limits = {"max_bytes": args.max_bytes, "timeout": args.timeout}
         key = os.environ.get(KEY) or None
-        proxy = Proxy(args.upstream, annotator, regenerate=regenerate, token=token, key=key, **limits)
+        corrects = regenerate is not None or bool(engines_in(args.annotator))
+        how: dict[str, Any] = {"regenerate": regenerate, "corrects": corrects, "token": token, "key": key}
+        proxy = Proxy(args.upstream, annotator, **how, max_bytes=args.max_bytes, timeout=args.timeout)
 
         class Server(uvicorn.Server):
             """A server that tells its base URL once it listens."""

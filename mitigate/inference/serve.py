@@ -57,6 +57,11 @@ class Wanted(Section):
     delete: bool = False
     abstain_above: float | None = Field(default=None, ge=0, lt=1)
 
+    @property
+    def mends(self) -> bool:
+        """Whether something may change without a correction."""
+        return self.delete or self.abstain_above is not None
+
 
 @dataclass(frozen=True)
 class Held:
@@ -77,6 +82,7 @@ class Proxy:
     upstream: str  # base URL of the endpoint behind, such as http://127.0.0.1:8000/v1
     annotator: Annotator  # used by one request at a time
     regenerate: Regenerate | None = None  # None applies only the corrections that the annotator gives
+    corrects: bool = True  # whether one of these writes corrections; else "correct" needs delete or abstain_above
     token: str | None = None  # what clients must send as bearer token; None takes programs on this machine
     key: str | None = None  # sent on in place of the client's authorization; None passes that on
     max_bytes: int = 10_000_000  # of a request
@@ -132,6 +138,9 @@ class Proxy:
                 return problem(400, str(error))
             if wanted is not None and len(wanted.reference) > self.max_characters:
                 return problem(413, f"{FIELD}.reference: expected at most {self.max_characters:,} characters")
+            if wanted is not None and wanted.action == "correct" and not (self.corrects or wanted.mends):
+                need = "delete or abstain_above, or a proxy that was started with --engine"
+                return problem(400, f"{FIELD}: {self.annotator.name} writes no corrections: expected {need}")
         try:
             return await self._forward(request, body, wanted, stream)
         except httpx2.InvalidURL as error:
@@ -259,7 +268,7 @@ def read_request(data: bytes) -> tuple[Wanted | None, bytes, bool]:
         wanted = check(Wanted, asked, FIELD)
     except UsageError as error:
         raise ValueError(str(error)) from None
-    if wanted.action == "annotate" and (wanted.delete or wanted.abstain_above is not None):
+    if wanted.action == "annotate" and wanted.mends:
         raise ValueError(f'{FIELD}: delete and abstain_above go with "action": "correct" only')
     if wanted.question is None:
         wanted = wanted.model_copy(update={"question": last_question(body.get("messages"))})

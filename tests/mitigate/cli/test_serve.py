@@ -5,8 +5,8 @@ import signal
 import socket
 import subprocess
 import sys
-from urllib.parse import urlsplit
 
+import httpx2
 import pytest
 
 from mitigate.cli.main import main
@@ -22,14 +22,19 @@ sys.exit(main(["serve", "--upstream", "http://h/v1", "--port", *sys.argv[1:]]))
 
 
 def test_base_url_is_printed_once_it_answers():
-    """Port 0 takes a free one; the moment the line is out a client can connect, and Ctrl-C ends it well."""
+    """Port 0 takes a free one; the moment the line is out a client can connect, and Ctrl-C ends it well.
+
+    Of --annotator embedded, which writes no corrections, "correct" alone is refused.
+    """
     with subprocess.Popen([sys.executable, "-c", SERVE, "0"], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             said = process.stdout.readline() + process.stdout.readline()
             url = said.partition("base URL: ")[2].strip()
             assert re.fullmatch(r"http://127\.0\.0\.1:\d+/v1", url), said
-            socket.create_connection(("127.0.0.1", urlsplit(url).port or 0), timeout=60).close()
+            asked = {"messages": [], "hallucination": {"reference": "x", "action": "correct"}}
+            reply = httpx2.post(f"{url}/chat/completions", json=asked, timeout=60)
+            assert (reply.status_code, "--engine" in reply.text) == (400, True)
             process.send_signal(signal.SIGINT)
             assert process.wait(120) == 0
         finally:

@@ -258,6 +258,16 @@ def test_bad_requests_are_refused_before_asking(proxy, upstream, content, status
     assert re.search(message, reply.json()["error"]["message"])
 
 
+def test_correct_is_refused_where_nothing_can_change(upstream):
+    with running(Proxy(upstream.url, RuleAnnotator(), corrects=False).app()) as url:
+        with pytest.raises(openai.BadRequestError, match="writes no corrections: expected delete or abstain_above"):
+            ask(url, action="correct")
+        assert upstream.seen == []
+        upstream.texts = [LOST]
+        (choice,) = ask(url, action="correct", delete=True).choices
+    assert choice.message.content != LOST
+
+
 def test_what_cannot_be_judged_passes(proxy, upstream):
     upstream.texts = ["long " * 500, ""]
     first, second = ask(proxy, action="correct").choices
