@@ -226,7 +226,8 @@ class OpenAIEngine:
                 if on_result is not None:
                     on_result(index, result)
 
-        async with self._openai.AsyncOpenAI(**self._client_options) as client:
+        paced = self._openai.DefaultAsyncHttpxClient(event_hooks={"request": [METER.pace]})  # of each attempt
+        async with self._openai.AsyncOpenAI(**self._client_options, http_client=paced) as client:
             workers = [asyncio.create_task(work(client)) for _ in range(min(self.concurrency, len(chats)))]
             try:
                 await asyncio.gather(*workers)

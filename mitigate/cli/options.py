@@ -126,7 +126,7 @@ class Parser(argparse.ArgumentParser):
             self.option("--price", text, "IN,OUT", type=_price)
             for name, text in (
                 ("--max-cost", "The run stops (exit code 1) before costs exceed N, but asks once; needs --price."),
-                ("--requests-per-minute", "At most so many requests begin in a minute; retries come on top."),
+                ("--requests-per-minute", "At most so many requests, with retries, begin in a minute."),
                 ("--tokens-per-minute", "Requests wait so that prompts and replies have so many tokens a minute."),
             ):
                 self.number(name, text, "more than 0", lambda n: 0 < n < math.inf)

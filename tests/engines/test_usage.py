@@ -88,6 +88,15 @@ def test_requests_and_tokens_wait_their_turn():
             assert time.monotonic() - began >= (0.7 if workers > 1 else 0.35)
 
 
+def test_retries_wait_their_turn_too():
+    METER.begin(requests_per_minute=60 / 3)  # one in 3 s: the client's own first pause is half a second
+    replies, times = iter([error(500)]), list[float]()
+    with serving(lambda body: (times.append(time.monotonic()), next(replies, completion("a")))[1]) as server:
+        (result,) = OpenAIEngine("m", server.url, max_retries=1).chat(CHATS[:1])
+    assert result.error is None
+    assert times[1] - times[0] > 2.5
+
+
 def test_wrong_prices_and_limits_are_refused(capsys):
     with pytest.raises(ValueError, match="expected --price"):
         METER.begin(max_cost=1)
