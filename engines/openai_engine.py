@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from engines.checkpoint import encodable
 from engines.types import (
     NO_ROOM,
     NOT_ASKED,
@@ -386,9 +387,7 @@ def _body(chat: Chat, sampling: Sampling, n: int, place: int) -> dict[str, Any]:
         options["response_format"] = {"type": "json_schema", "json_schema": schema}
     if sampling.choices:  # vLLM's name; the protocol itself has none
         options["extra_body"] = {"structured_outputs": {"choice": list(sampling.choices)}}
-    messages = [  # UTF-8 cannot hold a lone surrogate: each becomes a "?"
-        {name: text.encode("utf-8", "replace").decode() for name, text in message.items()} for message in chat
-    ]
+    messages = list(map(encodable, chat))
     given = {name: value for name, value in options.items() if value is not None}
     # Servers that read a checkpoint's generation_config.json would take its top_p otherwise.
     return {"messages": messages, "temperature": sampling.temperature, "top_p": 1.0, **given}

@@ -6,10 +6,8 @@ wordings of the other tasks are in ``samples.yaml``. Everything is drawn by seed
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 from annotators.evaluation.anah import gold_edits
@@ -130,17 +128,13 @@ def answer_samples(rows: Sequence[Mapping[str, Any]], *, several: bool, seed: in
     return samples
 
 
-def dialogue_samples(files: Iterable[Path]) -> Iterator[Sample]:
-    """General dialogue from JSON Lines (see ``_messages``): the last assistant's message, given all before."""
-    for path in files:
-        with path.open(encoding="utf-8") as lines:
-            for line in lines:
-                if line.strip():
-                    messages = _messages(json.loads(line))
-                    said = (n for n, m in enumerate(messages) if m["role"] == "assistant" and m["content"].strip())
-                    last = max(said, default=0)
-                    if last > 0:
-                        yield _sample("dialogue", messages[:last], messages[last]["content"])
+def dialogue_samples(rows: Iterable[Mapping[str, Any]]) -> Iterator[Sample]:
+    """General dialogue (see ``messages_of``): the last assistant's message, given all before."""
+    for messages in map(messages_of, rows):
+        said = (n for n, m in enumerate(messages) if m["role"] == "assistant" and m["content"].strip())
+        last = max(said, default=0)
+        if last > 0:
+            yield _sample("dialogue", messages[:last], messages[last]["content"])
 
 
 def mix(samples: Mapping[Task, Sequence[Sample]], shares: Mapping[Task, float], seed: int = 0) -> list[Sample]:
@@ -159,12 +153,17 @@ def mix(samples: Mapping[Task, Sequence[Sample]], shares: Mapping[Task, float], 
     return chosen
 
 
-def _messages(row: Mapping[str, Any]) -> list[Message]:
-    if isinstance(row.get("messages"), list):
-        return [{"role": str(m["role"]), "content": _text_of(m.get("content"))} for m in row["messages"]]
-    if isinstance(row.get("conversations"), list):
+def messages_of(row: Mapping[str, Any]) -> list[Message]:
+    """The dialogue of a row in the form of messages, ShareGPT or Dolly; empty where it has none of these."""
+    name, given = next(((k, row[k]) for k in ("messages", "conversations") if isinstance(row.get(k), list)), ("", []))
+    if not all(isinstance(m, Mapping) for m in given):
+        return []
+    if name == "messages":
+        whole = all(isinstance(m.get("role"), str) for m in given)
+        return [{"role": m["role"], "content": _text_of(m.get("content"))} for m in given] if whole else []
+    if name:
         roles = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
-        turns = [(roles.get(str(m.get("from"))), str(m.get("value") or "")) for m in row["conversations"]]
+        turns = [(roles.get(str(m.get("from"))), str(m.get("value") or "")) for m in given]
         return [{"role": role, "content": text} for role, text in turns if role]
     if row.get("instruction") and row.get("response"):
         asked = "\n\n".join(str(row[k]) for k in ("instruction", "context") if row.get(k))

@@ -51,7 +51,7 @@ LARGEST, POOL = 24, 2000  # examples of a case that stay together; groups that a
 PART = 512  # sentences that a teacher judges between two files
 MAX_PASSAGES = 150  # passages of a document that edited sentences are made from
 EDIT_TOKENS = 128  # evidence beside an edited sentence
-CHECKPOINT_STEPS = 100
+CHECKPOINT_STEPS = 25
 
 
 class CannotTrainError(ValueError):

@@ -75,6 +75,7 @@ def add_parser(subparsers: Subparsers) -> None:
         parser.max_failed()
         parser.chunk_size()
         parser.set_defaults(run=run)
+    several.cost()
     one.engine("This language model writes flagged sentences anew from their evidence.")
     one.flag("--delete", "Sentences that stay hallucinated are taken out.")
     text = "An abstention replaces an answer whose hallucination rate stays above RATE, from 0 to 1."
@@ -121,8 +122,7 @@ def run_best_of(args: Args) -> int:
         known = isinstance(best, dict) and best.keys() >= {"index", "model", "rates", "statuses"}
         return None if known else f"it has no {BEST!r} of this command"
 
-    if args.cache is not None and not engines_in(args.annotator):
-        raise UsageError(f"--cache: the replies of a language model; {args.annotator} is none")
+    args.check_engine()
     options = args.calibration_options(args.annotator)
     return _run(args, options, check_candidates, CHOSEN, choose, summary_of_chosen, matches)
 

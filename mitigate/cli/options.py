@@ -267,7 +267,7 @@ class Args(argparse.Namespace):
         """Refuse `--cache` and costs where neither the engine nor the annotator asks a language model, or a server."""
         from mitigate.models import check_annotator
 
-        asked = [self.engine, *engines_in(self.annotator or "")]
+        asked = [getattr(self, "engine", None), *engines_in(self.annotator or "")]
         if self.annotator is not None:
             check_annotator(self.annotator, "--annotator")
         if self.cache is not None and not any(asked):

@@ -88,18 +88,23 @@ def read_topics(path: Path, output: Path) -> tuple[int, int]:
 
 def read_corpus(paths: Sequence[Path], output: Path) -> tuple[int, int]:
     """Write the usable documents of all files and folders; returns the numbers of documents and of those rejected."""
-    good, bad, seen = list[Record](), list[tuple[Path, Line]](), set[str]()
+    good, bad, seen = list[Record](), list[tuple[Path, Line]](), dict[str, Path]()  # whose ids those are
     for path in paths:
         for file, line in _documents(path):
             if line.record is None:
                 bad.append((file, line))
                 continue
-            name = str(line.record.get("id") or f"{file.name}:{line.number}")
+            if (name := str("" if (given := line.record.get("id")) is None else given)) == "":
+                short = file.relative_to(path) if path.is_dir() else Path(file.name)
+                place = "" if path.is_dir() else f":{line.number}"
+                name = f"{short.as_posix()}{place}"
+                if seen.get(name, file) != file:  # another folder has a file of that name
+                    name = f"{file.as_posix()}{place}"
             if name in seen:
                 problem = Problem("id", shown(name), "an id that no other document has")
                 bad.append((file, replace(line, problems=(problem,))))
                 continue
-            seen.add(name)
+            seen[name] = file
             title, text = " ".join(line.record["title"].split()), line.record["text"].strip()
             language = line.record.get("language") or language_of(text)
             good.append({"document": name, "title": title, "language": language, "text": text})
@@ -137,7 +142,7 @@ def _documents(path: Path) -> Iterator[tuple[Path, Line]]:
             heading = _HEADING.search(text) if file.suffix.lower() != ".txt" else None
             title = heading[1] if heading else file.stem.replace("_", " ")
             body = text[: heading.start()] + text[heading.end() :] if heading else text
-            record = {"id": file.relative_to(path).as_posix(), "title": title, "text": body}
+            record = {"title": title, "text": body}
             problems = check_document(record)
         yield file, Line(1, raw, None if problems else record, tuple(problems))
 

@@ -36,6 +36,7 @@ from engines.types import Sample
 from mitigate.inference.correct import Regenerate, correct
 from mitigate.io import UsageError
 from mitigate.recipes.config import Section, check
+from mitigate.rewards.inputs import question_of
 
 log = logging.getLogger(__name__)
 FIELD = "hallucination"
@@ -270,22 +271,9 @@ def read_request(data: bytes) -> tuple[Wanted | None, bytes, bool]:
         raise ValueError(str(error)) from None
     if wanted.action == "annotate" and wanted.mends:
         raise ValueError(f'{FIELD}: delete and abstain_above go with "action": "correct" only')
-    if wanted.question is None:
-        wanted = wanted.model_copy(update={"question": last_question(body.get("messages"))})
+    if wanted.question is None and isinstance(messages := body.get("messages"), list):
+        wanted = wanted.model_copy(update={"question": question_of(messages) or None})
     return wanted, json.dumps(body).encode(), stream
-
-
-def last_question(messages: object) -> str | None:
-    """The text of the last user message, None where there is none."""
-    for message in reversed(messages if isinstance(messages, list) else []):
-        if isinstance(message, dict) and message.get("role") == "user":
-            content = message.get("content")
-            if isinstance(content, str):
-                return content
-            parts = content if isinstance(content, list) else []
-            texts = [p["text"] for p in parts if isinstance(p, dict) and isinstance(p.get("text"), str)]
-            return "\n".join(texts) or None
-    return None
 
 
 def _error(message: str) -> dict[str, Any]:

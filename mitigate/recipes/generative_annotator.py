@@ -16,10 +16,12 @@ from typing import Any, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from annotators.generative.prompts import Protocol, names_of
-from mitigate.io import UsageError
+from annotators.generative.samples import messages_of
+from mitigate.io import Problem, Record, UsageError, shown
 from mitigate.models import ModelName
 from mitigate.recipes.annotator_training import ANNOTATOR, Data, Rows, load_splits, watched
 from mitigate.recipes.config import Recipe, Section
+from mitigate.recipes.data import check_files, read_good
 from mitigate.recipes.folder import RunFolder
 from mitigate.recipes.options import LmTraining, Lora, check_training
 from mitigate.recipes.trainer import fit, load_lm, losses, save_merged, sft_trainer
@@ -79,8 +81,7 @@ class Options(Settings):
 def check(options: Settings) -> None:
     """Refuse missing files and extras, and a mix that does not sum to 1."""
     check_training(options.task, [options.base, *options.data.sources], options.training, options.lora)
-    if missing := [str(path) for path in options.dialogue if not path.is_file()]:
-        raise UsageError(f"dialogue: no such file: {', '.join(missing)}")
+    check_files(*options.dialogue)
     if bool(options.mix.dialogue) != bool(options.dialogue):
         raise UsageError("mix.dialogue: expected files under `dialogue` and a share above 0, or neither; got one alone")
     if abs((total := sum(options.mix.model_dump().values())) - 1) > 1e-6:
@@ -107,12 +108,13 @@ def as_served(options: Settings) -> str:
 def train(options: Settings, folder: RunFolder, to_train: Rows, to_watch: Rows) -> dict[str, Any]:
     """Train on labelled sentences, going on from the folder's last checkpoint, and save the annotator; its figures."""
     training = options.training
-    samples = build_samples(options, to_train)
+    dialogues = [row for place, path in enumerate(options.dialogue) for row in _dialogues(path, folder, place)]
+    samples = build_samples(options, to_train, dialogues)
     model, tokenizer = load_lm(options.base, training)
     if not tokenizer.chat_template:
         tokenizer.chat_template = TEMPLATE
     rows, too_long = in_form(samples, tokenizer, training.max_tokens)
-    watched_rows, _ = in_form(build_samples(options, to_watch, tasks=False), tokenizer, training.max_tokens)
+    watched_rows, _ = in_form(build_samples(options, to_watch), tokenizer, training.max_tokens)
     counts = Counter(sample["task"] for sample in samples)
     lost = len(to_train) - len({sample["number"] for sample in samples if "number" in sample})
     print(f"# {len(rows)} of {len(samples)} samples ({dict(counts)})", flush=True)
@@ -138,8 +140,17 @@ def train(options: Settings, folder: RunFolder, to_train: Rows, to_watch: Rows) 
     }  # fmt: skip
 
 
-def build_samples(options: Settings, rows: Rows, *, tasks: bool = True) -> Rows:
-    """Samples of the mix from labelled sentences; with ``tasks`` off those of annotation alone."""
+def _dialogues(path: Path, folder: RunFolder, place: int) -> Rows:
+    def check_dialogue(record: Record) -> list[Problem]:
+        found = any(message["role"] == "assistant" for message in messages_of(record))
+        return [] if found else [Problem("messages", shown(record), expected)]
+
+    expected = "messages, conversations, or instruction and response, with what an assistant says"
+    return read_good(path, check_dialogue, folder, expected, f"dialogue.{place}.rejected.jsonl")[0]
+
+
+def build_samples(options: Settings, rows: Rows, dialogues: Rows | None = None) -> Rows:
+    """Samples of the mix from labelled sentences and dialogues; without ``dialogues`` those of annotation alone."""
     from annotators.generative import samples
     from annotators.generative.protocols import Windows
     from engines.embedding import Embedder
@@ -147,7 +158,7 @@ def build_samples(options: Settings, rows: Rows, *, tasks: bool = True) -> Rows:
     several, seed = len(options.prompts) > 1, options.training.seed
     windows = Windows(options.window, options.window_tokens, Embedder)
     annotation = list(samples.annotation_samples(rows, options.prompts, windows, seed, options.protocol))
-    if not tasks:
+    if dialogues is None:
         return annotation
     topics: dict[str, dict[str, Any]] = {}
     for row in rows:
@@ -158,7 +169,7 @@ def build_samples(options: Settings, rows: Rows, *, tasks: bool = True) -> Rows:
         "annotation": annotation,
         **samples.question_samples(list(topics.values()), several=several, seed=seed),
         "answer_generation": samples.answer_samples(rows, several=several, seed=seed),
-        "dialogue": list(samples.dialogue_samples(options.dialogue)) if options.mix.dialogue else [],
+        "dialogue": list(samples.dialogue_samples(dialogues)),
     }
     shares: dict[Any, float] = options.mix.model_dump()
     return samples.mix(found, shares, seed)

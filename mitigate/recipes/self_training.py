@@ -32,7 +32,7 @@ from engines.types import EngineError
 from mitigate.io import Record, UsageError, check_annotation_input, progress
 from mitigate.recipes import generative_annotator as generative
 from mitigate.recipes.annotator_training import ANNOTATOR, Rows, load_splits, watched
-from mitigate.recipes.data import read_good
+from mitigate.recipes.data import check_files, read_good
 from mitigate.recipes.folder import RunFolder
 from mitigate.recipes.trainer import give_back
 
@@ -53,8 +53,7 @@ class Options(generative.Settings):
 
 def check(options: Options) -> None:
     generative.check(options)
-    if missing := [str(path) for path in options.unlabelled if not path.is_file()]:
-        raise UsageError(f"unlabelled: no such file: {', '.join(missing)}")
+    check_files(*options.unlabelled)
     if options.engine == "vllm" and find_spec("vllm") is None:
         raise UsageError("engine: vllm is not installed: pip install 'hallucination-toolkit[vllm]'")
     if os.environ.get("WORLD_SIZE", "1") != "1":

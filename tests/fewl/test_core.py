@@ -54,13 +54,6 @@ def test_large_values_do_not_overflow(divergence):
         assert np.isfinite(function(np.array([-50.0, 50.0]))).all()
 
 
-def test_paper_score_by_hand():
-    # one LLM: λ = 1, s = 0.8, L = (0.2 + 0.4)/2 = 0.3
-    # ½ tanh 0.8 − ½ tanh 0.3 = 0.5·0.664036770 − 0.5·0.291312612 = 0.332018385 − 0.145656306 = 0.186362079
-    score = core.aggregate(np.array([[0.8]]), np.array([[1.0]]), core.nan_mean(np.array([[[0.2, 0.4]]])))
-    assert score[0] == pytest.approx(0.186362079, abs=1e-8)
-
-
 def test_both_aggregations_by_hand():
     # two LLMs, r = (log 3, 0): λ = (3/4, 1/4); s = (0.4, 0.8); L = (0.2, 0.6)
     # Pearson: g* = v, f*(g*(v)) = v²/4 + v; penalties: 0.01 + 0.2 = 0.21 and 0.09 + 0.6 = 0.69

@@ -1,7 +1,6 @@
 """Training samples of the generative annotator are what it is asked, and read back as gold."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from annotators.generative.protocols import Options, Windows
 from annotators.generative.samples import annotation_samples, answer_samples, dialogue_samples, mix, question_samples
 from annotators.generative.tagged import parse_tagged
 from engines.types import ChatResult, Sample
-from tests.helpers.anah_fixture import TOPICS, made_topics, write_topics
+from tests.helpers.anah_fixture import TOPICS, made_topics
 from tests.helpers.engines_server import Scripted
 from tests.helpers.generative_cases import Words
 
@@ -136,7 +135,7 @@ def test_other_tasks() -> None:
     assert not any("John Hale" in reply(s) for s in answers)
 
 
-def test_dialogues_in_three_forms(tmp_path: Path) -> None:
+def test_dialogues_in_three_forms() -> None:
     rows: list[Any] = [
         {"instruction": "Name a colour.", "context": "", "response": "Red."},
         {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"},
@@ -147,9 +146,9 @@ def test_dialogues_in_three_forms(tmp_path: Path) -> None:
                       {"role": "assistant", "content": [{"type": "text", "text": "Ho."}]},
                       {"role": "assistant", "content": None, "tool_calls": []}]},
         {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": None}]},
-        {"other": 1},
+        {"other": 1}, {"messages": ["text"]}, {"messages": [{"content": "no role"}]}, {"conversations": [1]},
     ]  # fmt: skip
-    found = list(dialogue_samples([write_topics(tmp_path / "d.jsonl", rows)]))
+    found = list(dialogue_samples(rows))
     assert [(len(s["prompt"]), reply(s)) for s in found] == [(1, "Red."), (3, "So long"), (2, "Hi."), (1, "Ho.")]
     assert found[-1]["prompt"][0]["content"] == "Hi"
 

@@ -133,6 +133,11 @@ def test_topics_and_documents_of_all_kinds(tmp_path):
     ]  # fmt: skip
     assert [row["text"] for row in found[:2]] == ["intro\n\n\nIt shines.", "The red lamp is old."]
     assert read_corpus([tmp_path / "gone.jsonl", lines], out) == (2, 2)
+    (folder / "sub" / "more.jsonl").write_text('{"title": "A", "text": "b"}\n{"id": 0, "title": "A", "text": "b"}\n')
+    assert read_corpus([lines, folder / "sub" / "more.jsonl", folder / "sub"], out) == (5, 1)  # files of one name
+    again = (folder / "sub" / "more.jsonl").as_posix()
+    assert [d["document"] for d in read_rows(out)] == ["more.jsonl:1", "a.md", f"{again}:1", "0", "Red_Lamp.txt"]
+    assert read_corpus([lines, lines], out) == (2, 4)  # twice the same file
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match=r"holds no file that ends in \.md"):
         read_corpus([tmp_path / "empty"], out)

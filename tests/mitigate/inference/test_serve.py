@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
 from mitigate.inference.correct import ABSTENTION
-from mitigate.inference.serve import FIELD, Held, Proxy, judged_stream, last_question, read_request
+from mitigate.inference.serve import FIELD, Held, Proxy, judged_stream, read_request
 from tests.helpers.rule_annotator import LOST, REFERENCE, RIGHT, WRONG, RuleAnnotator
 
 annotated_stream, corrected_stream = (partial(judged_stream, held=held) for held in (False, True))
@@ -344,11 +344,14 @@ def test_requests_at_once_do_not_mix(proxy):
 
 
 def test_the_last_question_is_found():
-    assert last_question([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]) == "a"
+    def asked(messages):
+        return read_request(json.dumps({"messages": messages, FIELD: {"reference": "x"}}).encode())[0].question
+
+    assert asked([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]) == "a"
     parts = [{"type": "text", "text": "x"}, {"type": "image_url", "image_url": {}}, {"type": "text", "text": "y"}]
-    assert last_question([{"role": "user", "content": parts}]) == "x\ny"
+    assert asked([{"role": "user", "content": parts}]) == "xy"
     for nothing in (None, [], "text", [{"role": "assistant", "content": "b"}], [None, {"role": "user"}]):
-        assert last_question(nothing) is None
+        assert asked(nothing) is None
 
 
 KEYS = st.sampled_from(["choices", "delta", "content", "index", FIELD, "messages"])

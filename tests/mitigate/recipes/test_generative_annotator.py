@@ -86,8 +86,11 @@ def test_training_options_reach_trainer(tmp_path, monkeypatch):
 def test_three_turns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mix = "mix={annotation: 0.8, dialogue: 0.2}"
     options = recipe(tmp_path, "protocol=three-turn", "training.max_steps=1", mix)
+    with (tmp_path / "talk.jsonl").open("a") as talk:
+        talk.write('{bad\n[1]\n{"messages": [{"content": "no role"}]}\n')
     with open_run(tmp_path / "run", options) as run:
         task.run(options, run)
+    assert [row["line"] for row in run.rows("dialogue.0.rejected.jsonl")] == [31, 32, 33]
     settings = json.loads((tmp_path / "run" / "annotator" / "annotator.json").read_text())
     assert settings["protocol"] == "three-turn"
     samples = [row for row in run.rows("samples.jsonl") if row["task"] == "annotation"]
