@@ -15,8 +15,9 @@ import json
 import random
 import re
 import sys
+from collections import Counter
 from collections.abc import Sequence
-from itertools import chain, combinations
+from itertools import chain, combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,13 @@ import yaml
 
 from annotators import load_annotator
 from annotators.evaluation.metrics import bootstrap, minus, share_of
+from annotators.evaluation.splits import FOLD_NAMES
 from annotators.operating import FILE, Calibration
 from annotators.records import HALLUCINATED, LABELS
 from annotators.text.sentences import split_sentences
 from annotators.text.words import stem_set, words_of
 from annotators.verifier.annotator import SHIPPED
+from annotators.verifier.data import read_rows as verifier_rows
 from benchmarks.common import RESULTS, ROOT, Row, command, figure, line, mean_row, parser, row, save
 from engines.checkpoint import locate, prompt_ids
 from mitigate.io import read_rows, write_lines
@@ -82,9 +85,9 @@ ARMS: dict[str, Row] = SAID["arms"]
 def run_arm(work: Path, arm: str, seed: int, changed: Sequence[str]) -> Path:
     """The folder of an arm's run, made or gone on with; one that is done is compared with these keys."""
     how, name = ARMS[arm], ARMS[arm].get("run", arm)
-    if any("calibration.json" in key for key in how.get("own", [])) and not (work / "calibration.json").is_file():
-        to_calibrate(work)
-    own = (key.replace("{work}", str(work)) for key in [*how["keys"], *how.get("own", [])])
+    own = [key.replace("{work}", str(work)) for key in [*how["keys"], *how.get("own", [])]]
+    if any(key.startswith("reward.") and f"{work}/" in key and not Path(key.partition("=")[2]).exists() for key in own):
+        to_label(work)
     keys = [f"data={work / how['data']}", f"seed={seed}", *own]
     if how["data"] == "train.jsonl":
         keys += [f"evaluation.data={{held-out: {work / 'held_out.jsonl'}}}", f"evaluation.questions={10**6}"]
@@ -94,18 +97,34 @@ def run_arm(work: Path, arm: str, seed: int, changed: Sequence[str]) -> Path:
     return folder
 
 
-def to_calibrate(work: Path, most: int = 400) -> None:
-    """Write sentences of an uncalibrated arm's samples, one a question, to label for `mitigate calibrate`."""
-    path, one = work / "labelled.jsonl", dict[int, Row]()
-    rows = list(read_rows(work / "mask-dpo-copying-less-0" / "sampled.jsonl"))
-    said = [(r, s["text"]) for r in rows for s in r["sentences"]]
-    random.Random("calibrate").shuffle(said)
-    for r, text in said:
-        one.setdefault(r["place"], {**{k: r[k] for k in ("question", "reference")}, "sentence": text, "label": None})
-    if rows and not path.is_file():
-        write_lines(path, list(one.values())[:most])
-    then = f"label {path}; then mitigate calibrate --input {path} --output {work / 'calibration.json'}"
-    sys.exit(then if rows else "run 'Mask-DPO, copying less' first: its samples are labelled to calibrate on")
+DRAWS = (("labelled.jsonl", "calibrate", 400, 1), ("mine/sentences/mine.jsonl", "train further", 800, 3))
+THEN = """label sentences in {0}/labelled.jsonl and {0}/mine, start again, and make what is missing:
+mitigate calibrate --input {0}/labelled.jsonl --output {0}/calibration.json
+mitigate train annotators/embedded start=embedded data={0}/mine 'sources=[mine]' 'pair_sources=[]' further.texts=0 \
+further.epochs=2 --output {0}/tuned
+mitigate calibrate --annotator {0}/tuned/annotator --input {0}/mine/held.jsonl --output {0}/calibration-tuned.json"""
+
+
+def to_label(work: Path) -> None:
+    """Write sentences of an uncalibrated arm's samples to label, and those that training leaves; stop with THEN."""
+    rows, drawn = list(read_rows(work / "mask-dpo-copying-less-0" / "sampled.jsonl")), dict[tuple[str, str], Row]()
+    if not rows:
+        sys.exit("run 'Mask-DPO, copying less' first: its samples are labelled")
+    for name, seed, most, each in DRAWS:  # each draw after those before it, at most so many sentences a question
+        said, count, end = [(r, s["text"]) for r in rows for s in r["sentences"]], Counter[int](), len(drawn) + most
+        random.Random(seed).shuffle(said)
+        for n, (r, text) in product(range(each), said):
+            if len(drawn) < end and (r["question"], text) not in drawn and count[r["place"]] <= n:
+                count[r["place"]] += 1
+                drawn[r["question"], text] = {"question": r["question"], "reference": r["reference"], "sentence": text}
+        known = {(r["question"], r["sentence"]): r["label"] for r in read_rows(work / DRAWS[0][0])}
+        if not (work / name).is_file():
+            more = {"source": "mine", "lang": "en", "answer": None}
+            own = [{"id": f"{n}", **more, **r, "label": known.get(key)} for n, (key, r) in enumerate(drawn.items())]
+            write_lines(work / name, own)
+    held = [r for r in verifier_rows(work / "mine") if r["fold"] not in FOLD_NAMES["train"]]
+    write_lines(work / "mine" / "held.jsonl", held)
+    sys.exit(THEN.format(work))
 
 
 def answers(folder: Path, arm: str, tokenizer: Any) -> list[Row]:
@@ -373,8 +392,8 @@ def main() -> None:
         tables: Row = {"settings": {k: str(v).replace(f"{ROOT}/", "") for k, v in vars(args).items()}}
         tables["all"] = rows = rows + kept + now
         tables["labels"] = [[r.get(name) for name in LABELLED] for r in [*labels, *was]]
-        taught = [[r[k] for k in ("question", "sentence", "label")] for r in read_rows(work / "labelled.jsonl")]
-        tables["calibrated on"] = taught or old.get("calibrated on", [])
+        taught = [[r[k] for k in ("question", "sentence", "label")] for r in read_rows(work / DRAWS[-1][0])]
+        tables["taught"] = taught or old["taught"]
         judges = ", ".join(f"{name} {fingerprint}" for name, fingerprint in fingerprints().items())
         about = f"{SAID['says'].strip()} Now they are {judges}."
         heads = ["arm", "factual sentences labelled", *COLUMNS, *(f"abstained {kind}" for kind in ABSTAINED)]
