@@ -17,7 +17,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from itertools import chain, combinations, product
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ import numpy as np
 import yaml
 
 from annotators import load_annotator
-from annotators.evaluation.metrics import bootstrap, minus, share_of
+from annotators.evaluation.metrics import Statistic, bootstrap, minus, share_of, two_way_statistics
 from annotators.evaluation.splits import FOLD_NAMES
 from annotators.operating import FILE, Calibration
 from annotators.records import HALLUCINATED, LABELS
@@ -234,7 +234,7 @@ def blind(work: Path, found: dict[str, list[Row]], each: int) -> None:
         print(f"to label ({', '.join(LABELS)}): {work / f'blind-{before}.jsonl'}; then --page")
 
 
-LABELLED = ("number", "arm", "id", "question", "sentence", "label", "specifics", "second", "verdict")  # what is kept
+LABELLED = ("number", "arm", "id", "question", "sentence", "label", "specifics", "second")  # what is kept
 
 
 def labelled(work: Path) -> list[Row]:
@@ -254,23 +254,20 @@ def labelled(work: Path) -> list[Row]:
     return [{k: v for k, v in {**key[r["number"]], **r}.items() if k in LABELLED} for r in given]
 
 
-def with_verdicts(asked: Sequence[Row], labels: Sequence[Row]) -> list[Row]:
-    """Labelled sentences, each with what REWARD says of it at its operating point, None where it is unsure."""
-    texts = {r["id"]: r["reference"] for r in asked}
-    said = load_annotator(REWARD).predict([{**r, "reference": texts[r["id"]]} for r in labels])
-    return [{**r, "verdict": one.label} for r, one in zip(labels, said, strict=True)]
-
-
-def by_verifier(arm: str, labels: Sequence[Row]) -> list[Row]:
-    """Rows of what REWARD flags of an arm's labelled factual sentences, and of what is hallucinated without these."""
-    own = [r for r in labels if r["arm"] == arm and r["label"] != "no_fact"]
-    flagged, wrong = (np.array([r[name] in HALLUCINATED for r in own], bool) for name in ("verdict", "label"))
-    told = {
-        "hallucinated by blind labels, without what `embedded` flags": np.where(~flagged, wrong, np.nan),
-        "flagged by `embedded`, of hallucinated": np.where(wrong, flagged, np.nan),
-        "flagged by `embedded`, of supported": np.where(~wrong, flagged, np.nan),
-    }
-    return [mean_row(f"{arm}: {what}", values, [r["id"] for r in own], "%") for what, values in told.items()]
+def by_judges(asked: Sequence[Row], labels: Sequence[Row], taught: Path) -> list[Row]:
+    """Rows of how REWARD, as it comes and taught, tells the labelled factual sentences of today's arms apart."""
+    texts, own = {r["id"]: r["reference"] for r in asked}, [r for r in labels if r["label"] != "no_fact"]
+    gold, areas, shown = [r["label"] for r in own], dict[str, Statistic](), []
+    wrong, ids = np.array([label in HALLUCINATED for label in gold]), [r["id"] for r in own]
+    for name, place in {"as it comes": REWARD, "taught": str(taught)}.items():
+        said = load_annotator(place).predict([{**r, "reference": texts[r["id"]]} for r in own])
+        areas[name] = two_way_statistics(gold, [s.label for s in said], [s.scores for s in said])["auc"]
+        flagged = np.array([s.label in HALLUCINATED for s in said], float)
+        for kind, rows in {"hallucinated": wrong, "supported": ~wrong}.items():
+            shown.append(mean_row(f"judge {name}: flagged, of {kind}", np.where(rows, flagged, np.nan), ids, "%"))
+    areas["taught − as it comes"] = minus(areas["taught"], areas["as it comes"])
+    limits, n = bootstrap(areas, ids), len(own)
+    return shown + [row(f"judge {name}: AUC", n, area(np.ones(n)), limits[name]) for name, area in areas.items()]
 
 
 def apart(arm: str, other: str, labels: Sequence[Row]) -> Row:
@@ -301,7 +298,6 @@ def results(found: dict[str, list[list[Row]]], labels: Sequence[Row]) -> list[Ro
             shown.append(mean_row(f"{arm}: hallucinated an answer by blind labels", wrong * n, ids))
             told = n * np.array([r["specifics"] * (r["label"] == "supported") for r in own])
             shown.append(mean_row(f"{arm}: true specifics an answer by blind labels", told, ids))
-            shown += by_verifier(arm, own)
             if all("second" in r for r in own):
                 other = [float("nan") if r["second"] == "no_fact" else r["second"] in HALLUCINATED for r in own]
                 shown.append(mean_row(f"{arm}: hallucinated by a second reader", np.array(other, float), ids, "%"))
@@ -326,7 +322,6 @@ COLUMNS = {  # of the page, whose rows are arms: what each shows of an arm, with
     "copied": ("copied an answer", False),
     "copied − base": ("copied", True),
     "by a second reader": ("hallucinated by a second reader", False),
-    "without what `embedded` flags": ("hallucinated by blind labels, without what `embedded` flags", False),
     "hallucinated, by `embedded-fast`": ("hallucinated an answer", False),
     "supported": ("supported an answer", False),
     "words": ("words an answer", False),
@@ -377,29 +372,28 @@ def main() -> None:
         if path.is_file() and list(read_rows(path)) != made_now:
             sys.exit(f"{path}: expected what this --data, --held-out and --train ask, got others: give another --work")
         write_lines(path, made_now)
-    labels, found = with_verdicts(asked, labels), dict[str, list[list[Row]]]()
+    found = dict[str, list[list[Row]]]()
     for arm, seed in runs:
         found.setdefault(arm, []).append(measured(work, arm, seed, args.set))
     print("\n".join(map(line, rows := results(found, labels))))
-    if args.page:  # arms that were not run now stay as they were measured; what is flagged is told by today's weights
+    if args.page:  # arms that were not run now stay as they were measured
         old = json.loads((RESULTS / "proof.json").read_text(encoding="utf-8"))["parts"]["proof"]["tables"]
-        was = with_verdicts(
-            asked, [dict(zip(LABELLED, one, strict=False)) for one in old["labels"] if one[1] not in found]
-        )
-        now = list(chain.from_iterable(by_verifier(arm, was) for arm in dict.fromkeys(r["arm"] for r in was)))
-        told = {r["what"] for r in now}
-        kept = [r for r in old["all"] if re.split(": | − ", r["what"])[0] not in found and r["what"] not in told]
+        kept = [r for r in old["all"] if re.split(": | − ", r["what"])[0] not in found]
+        if (taught := work / "tuned" / "annotator").is_dir():
+            rows += by_judges(asked, labels, taught)
+            kept = [r for r in kept if not r["what"].startswith("judge ")]
         tables: Row = {"settings": {k: str(v).replace(f"{ROOT}/", "") for k, v in vars(args).items()}}
-        tables["all"] = rows = rows + kept + now
-        tables["labels"] = [[r.get(name) for name in LABELLED] for r in [*labels, *was]]
-        taught = [[r[k] for k in ("question", "sentence", "label")] for r in read_rows(work / DRAWS[-1][0])]
-        tables["taught"] = taught or old["taught"]
+        tables["all"] = rows = rows + kept
+        others = [one[: len(LABELLED)] for one in old["labels"] if one[1] not in found]
+        tables["labels"] = [[r.get(name) for name in LABELLED] for r in labels] + others
+        own = [[r[k] for k in ("question", "sentence", "label")] for r in read_rows(work / DRAWS[-1][0])]
+        tables["taught"] = own or old["taught"]
         judges = ", ".join(f"{name} {fingerprint}" for name, fingerprint in fingerprints().items())
         about = f"{SAID['says'].strip()} Now they are {judges}."
         heads = ["arm", "factual sentences labelled", *COLUMNS, *(f"abstained {kind}" for kind in ABSTAINED)]
         save("proof", "proof", of_arms(rows), tables=tables, about=about, packages=["trl", "peft"], columns=heads)
     if args.blind:
-        blind(work, {arm: [*chain.from_iterable(found[arm])] for arm in found}, 200)
+        blind(work, {arm: [r for rows in seeds for r in rows] for arm, seeds in found.items()}, 200)
 
 
 if __name__ == "__main__":

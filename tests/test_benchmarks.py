@@ -237,14 +237,23 @@ def test_proof_runs_and_refuses(proof, tmp_path, monkeypatch, capsys):
     assert ended.value.code == 2
     assert commands[1][-1] == str(tmp_path / "mask-dpo-copying-less-0")  # which asks the base first
 
-    said = [{"start": 0, "text": "One."}, {"start": 5, "text": "Two."}]
+    said, held = [{"start": 0, "text": "One."}, {"start": 5, "text": "Two."}], tmp_path / "mine" / "held.jsonl"
     sampled = [{"place": i, "question": f"q{i}", "reference": "Text.", "sentences": said} for i in (0, 0, 1)]
     write_rows(tmp_path / "mask-dpo-copying-less-0" / "sampled.jsonl", sampled)
-    with pytest.raises(SystemExit, match=r"labelled.jsonl; then mitigate calibrate --input"):
-        proof["run_arm"](tmp_path, "Mask-DPO, calibrated", 0, [])
-    asked = list(read_rows(tmp_path / "labelled.jsonl"))
-    assert sorted(r["question"] for r in asked) == ["q0", "q1"]
-    assert {(r["sentence"] in ("One.", "Two."), r["label"]) for r in asked} == {(True, None)}
+    for _ in range(2):  # one sentence a question, then the others; labels stay, and what training leaves is written
+        with pytest.raises(SystemExit, match=r"labelled.jsonl and .*\nmitigate calibrate --input"):
+            proof["run_arm"](tmp_path, "Mask-DPO, calibrated", 0, [])
+        asked, mine = (list(read_rows(tmp_path / name)) for name, *_ in proof["DRAWS"])
+        assert sorted(r["question"] for r in asked) == ["q0", "q1"]
+        assert sorted((r["question"], r["sentence"]) for r in mine) == [
+            ("q0", "One."), ("q0", "Two."), ("q1", "One."), ("q1", "Two.")
+        ]  # fmt: skip
+        assert asked == mine[:2]
+        mine = [{**r, "label": "supported"} for r in mine]
+        for draw, rows in zip(proof["DRAWS"], (mine[:2], mine), strict=True):
+            write_rows(tmp_path / draw[0], rows)
+    assert {r["label"] for r in asked} == {"supported"}
+    assert all(r in [{**m, "fold": r["fold"], "folder": "sentences"} for m in mine] for r in read_rows(held))
 
     def main(*asked):
         monkeypatch.setattr(sys, "argv", ["proof", "--work", str(tmp_path), "--held-out", "1", *asked])
@@ -284,16 +293,16 @@ def test_proof_takes_answers_without_cut_ends(proof, tmp_path):
 
 def test_page_of_the_proof_keeps_arms_that_are_not_run_again(proof, tmp_path, monkeypatch):
     rows = [{"what": what, "n": 1, "value": 9} for what in ("base: x", "best of 8 − base: x", "Mask-DPO: x")]
-    rows.append({"what": "Mask-DPO: flagged", "n": 1, "value": 9})
-    tables = {"all": rows, "labels": [[0, "base"], [1, "Mask-DPO"]]}
+    rows.append({"what": "judge taught: AUC", "n": 1, "value": 9})
+    (tmp_path / "tuned" / "annotator").mkdir(parents=True)
+    tables = {"all": rows, "labels": [[0, "base"], [1, "Mask-DPO"]], "taught": []}
     kept = {"parts": {"proof": {"tables": tables}}}
     saved = {}
     for name, value in {
         "RESULTS": write_rows(tmp_path / "proof.json", [kept]).parent,
         "questions": lambda *_: [{"id": "a"}] * 3, "measured": lambda *_: [],
         "labelled": lambda _: [{"number": 0, "arm": "best of 8"}, {"number": 1, "arm": "Mask-DPO"}],
-        "with_verdicts": lambda _, labels: labels,
-        "by_verifier": lambda arm, _: [{"what": f"{arm}: flagged", "n": 2, "value": 3}],
+        "by_judges": lambda _, labels, __: [{"what": "judge taught: AUC", "n": len(labels), "value": 3}],
         "results": lambda found, _: [{"what": f"{arm}: x", "n": 2, "value": 1} for arm in found],
         "save": lambda *_, **made: saved.update(made),
     }.items():  # fmt: skip
@@ -302,7 +311,7 @@ def test_page_of_the_proof_keeps_arms_that_are_not_run_again(proof, tmp_path, mo
     monkeypatch.setattr(sys, "argv", ["proof", "--work", str(tmp_path), *asked, "best of 8"])
     proof["main"]()
     assert [(r["what"], r["value"]) for r in saved["tables"]["all"]] == [
-        ("base: x", 1), ("best of 8: x", 1), ("Mask-DPO: x", 9), ("Mask-DPO: flagged", 3)
+        ("base: x", 1), ("best of 8: x", 1), ("judge taught: AUC", 3), ("Mask-DPO: x", 9)
     ]  # fmt: skip
     assert [one[:2] for one in saved["tables"]["labels"]] == [[0, "best of 8"], [1, "Mask-DPO"]]
 
@@ -329,6 +338,30 @@ def test_proof_counts_each_verdict_once(proof, monkeypatch):
     assert (whole["abstained"], silent["abstained"]) == (False, True)
     assert (whole["specifics"], silent["specifics"]) == (1, 0)  # 1901
     assert silent["copied"] < 0.25 <= whole["copied"] < 0.4  # one of four sentences stands in the reference
+
+
+def test_judges_of_the_proof_as_by_hand(proof, monkeypatch):
+    """Three factual sentences: one judge ranks a false one above the true one, the taught one none."""
+    texts = [("contradictory", 0.1, 0.2), ("unverifiable", 0.9, 0.3), ("supported", 0.6, 0.8), ("no_fact", 0.5, 0.5)]
+    labels = [{"id": i, "sentence": str(i), "label": label} for i, (label, *_) in enumerate(texts)]
+
+    def load(name):
+        def one(row):
+            p = texts[row["id"]][2 if name == "there" else 1]
+            assert row["reference"] == "x"
+            return SentenceAnnotation(row["sentence"], 0, 1, "checked", "supported" if p >= 0.5 else "contradictory", {
+                "supported": p, "contradictory": 1 - p, "unverifiable": 0.0, "no_fact": 0.0})  # fmt: skip
+
+        return SimpleNamespace(predict=lambda rows: [one(row) for row in rows])
+
+    monkeypatch.setitem(proof, "load_annotator", load)
+    rows = proof["by_judges"]([{"id": i, "reference": "x"} for i in range(4)], labels, Path("there"))
+    value = {r["what"].removeprefix("judge "): (r["n"], r["value"]) for r in rows}
+    assert value["as it comes: flagged, of hallucinated"] == (2, 50.0)
+    assert value["taught: flagged, of hallucinated"] == (2, 100.0)
+    assert value["taught: flagged, of supported"] == (1, 0.0)
+    assert (value["as it comes: AUC"], value["taught: AUC"]) == ((3, 0.5), (3, 1.0))
+    assert value["taught − as it comes: AUC"] == (3, 0.5)
 
 
 def test_proof_divergence_is_kl_a_token(proof, tmp_path, monkeypatch):
@@ -363,8 +396,8 @@ def test_proof_rows_are_as_by_hand(proof):
         ]
 
     found = {"base": [answers(2, 2, 2)], "X": [answers(0, 0, 1), answers(0, 2, 1)]}
-    said = [("contradictory", "unverifiable"), ("unverifiable", None), ("supported", "supported"), ("no_fact", None)]
-    labels = [{"arm": "X", "id": i, "label": a, "verdict": b, "specifics": 3} for i, (a, b) in enumerate(said)]
+    said = "contradictory", "unverifiable", "supported", "no_fact"
+    labels = [{"arm": "X", "id": i, "label": a, "specifics": 3} for i, a in enumerate(said)]
     rows = proof["results"](found, labels)
     value = {r["what"]: r["value"] for r in rows}
     assert value["X: hallucinated an answer"] == pytest.approx(2 / 3, abs=1e-4)  # (0 + 1 + 1) / 3
@@ -376,9 +409,6 @@ def test_proof_rows_are_as_by_hand(proof):
     assert value["X: hallucinated an answer by blind labels"] == 1.0  # 2 of 4 sentences, 2 an answer
     assert value["X: true specifics an answer by blind labels"] == 1.5  # 3 in 1 of 4, 2 an answer
     assert not [w for w in value if w.startswith("base − ") or "another title" in w or "reader" in w]
-    assert value["X: hallucinated by blind labels, without what `embedded` flags"] == 50.0  # of the second and third
-    assert value["X: flagged by `embedded`, of hallucinated"] == 50.0
-    assert value["X: flagged by `embedded`, of supported"] == 0.0
     (gap,) = [r for r in proof["results"](found, [*labels, {**labels[2], "arm": "base"}]) if "share of" in r["what"]]
     assert (gap["what"], gap["n"]) == ("X − base: share of hallucinated by blind labels", 4)
     assert gap["value"] == pytest.approx(200 / 3, abs=1e-3)  # two of three, none of one
