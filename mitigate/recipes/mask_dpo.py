@@ -17,7 +17,7 @@ from mitigate.recipes.config import Section
 from mitigate.recipes.data import HELD_OUT, Questions
 from mitigate.recipes.folder import RunFolder
 from mitigate.recipes.trainer import fit_and_save, rl_arguments, starting_point
-from mitigate.rl.preferences import KEPT, best_against_worst, sentences_of
+from mitigate.rl.preferences import KEPT, against_silence, best_against_worst, sentences_of
 
 SAMPLED, PAIRS = "sampled.jsonl", "pairs.jsonl"
 SIDES, CUT = ("chosen", "rejected"), ("chosen_cut_off", "rejected_cut_off")
@@ -33,6 +33,9 @@ class Sampling(Section):
     min_gap: float = Field(default=0.0, ge=0, le=1, description="smallest difference of the two rates of a pair")
     # Largest difference in copying; then the least copied best and the most copied worst answer make a pair.
     copy_gap: float | None = Field(default=None, ge=-1, le=1)
+    # What to say where a row has "answerable": false; where it is true or missing, a question without another pair has
+    # its best answer against this.
+    silence: str | None = Field(default=None, min_length=1)
     chat_template_kwargs: dict[str, Any] = Field(default={}, description="also for training, and before and after it")
 
 
@@ -97,9 +100,9 @@ def prepare(options: Options, questions: Questions, folder: RunFolder) -> None:
     for row in folder.rows(SAMPLED):
         samples.setdefault(row["place"], []).append(row)
     pairs = [  # with the prompt as it was asked
-        pair | {"prompt": questions.train[place]["prompt"]}
-        for place, own in samples.items()
-        if (pair := best_against_worst(own, min_gap=how.min_gap, copy_gap=how.copy_gap)) is not None
+        pair | {"prompt": row["prompt"]}
+        for row, own in ((questions.train[place], own) for place, own in samples.items())
+        if (pair := _pair_of(own, row.get("answerable") is not False, how)) is not None
     ]
     if not pairs:
         bound = "" if how.copy_gap is None else f", of which the better one copies at most {how.copy_gap} more"
@@ -109,6 +112,13 @@ def prepare(options: Options, questions: Questions, folder: RunFolder) -> None:
             "counts up to its last whole sentence), or bound less (min_gap, copy_gap), with another --output"
         )
     folder.write_rows(PAIRS, pairs)
+
+
+def _pair_of(own: list[Record], answerable: bool, how: Sampling) -> Record | None:
+    pair = best_against_worst(own, min_gap=how.min_gap, copy_gap=how.copy_gap)
+    if how.silence is None or (answerable and pair is not None):
+        return pair
+    return against_silence(own, how.silence, answerable)
 
 
 def _apart(pairs: list[Record], held: Sequence[Record]) -> list[Record]:

@@ -59,6 +59,28 @@ def best_against_worst(
         most, _, rejected = max((copied(one, FALSE) or 0.0, -i, one) for i, one in enumerate(worst))
         if least - most > copy_gap + 1e-9:
             return None
+    return _pair(chosen, rejected, low, high)
+
+
+def against_silence(samples: Sequence[Mapping[str, Any]], silence: str, answerable: bool) -> dict[str, Any] | None:
+    """The pair that teaches when to say ``silence``, such as "The text does not tell.", or None.
+
+    Where a question can be answered, the answer without a hallucinated sentence whose supported ones are copied least
+    is chosen, and silence rejected; else silence is chosen, and the worst answer rejected. Silence counts on both
+    sides, as if it were supported or not. Returns a pair as of :func:`best_against_worst`.
+    """
+    rates = [hallucination_rate([sentence["label"] for sentence in sample["sentences"]]) for sample in samples]
+    label = UNSUPPORTED if answerable else "supported"
+    own = {**samples[0], "answer": silence, "sentences": [{"start": 0, "end": len(silence), "label": label}]}
+    own["cut_off"] = False
+    if answerable:
+        clean = [one for one, rate in zip(samples, rates, strict=True) if rate == 0]
+        return _pair(min(clean, key=lambda one: copied(one, KEPT["chosen"]) or 0.0), own, 0.0, 1.0) if clean else None
+    worst = max(range(len(samples)), key=lambda i: rates[i] or 0.0)
+    return _pair(own, samples[worst], 0.0, high) if (high := rates[worst] or 0.0) > 0 else None
+
+
+def _pair(chosen: Mapping[str, Any], rejected: Mapping[str, Any], low: float, high: float) -> dict[str, Any]:
     sides = {"chosen": chosen, "rejected": rejected}
     kept = ("start", "end", "label")
     return {
