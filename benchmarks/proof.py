@@ -4,9 +4,9 @@
     python -m benchmarks.proof --data ../shared/data --page   # once these have a "label", and a "second" by who can
 
 Questions are made by program, about an article's title or what its text tells or not; the text stands in the prompt. An
-arm is a run of a recipe with a few keys changed; one that was stopped goes on, one of other keys is refused. All models
-give their likeliest answer. ``REWARD`` judges in training; ``JUDGE``, of another base, the held-out answers, beside
-lexical measures and blind labels: blind-N.jsonl has 200 sentences of new arms in mixed order, key.jsonl whose they are.
+arm is a run of a recipe with a few keys changed; one that was stopped goes on, one of other keys is refused. Held-out
+answers are the likeliest; ``JUDGE``, of another base than ``REWARD``, and lexical measures judge them beside blind
+labels: blind-N.jsonl has 200 sentences of new arms in mixed order, key.jsonl whose they are.
 """
 
 from __future__ import annotations
@@ -294,10 +294,15 @@ def results(found: dict[str, list[list[Row]]], labels: Sequence[Row]) -> list[Ro
         if own:
             stated, ids = [r["label"] != "no_fact" for r in own], [r["id"] for r in own]
             shown.append(mean_row(f"{arm}: hallucinated by blind labels", np.where(stated, wrong, np.nan), ids, "%"))
+            told = {r["id"]: ANSWERABLE[r["kind"]] for rows in seeds for r in rows}
+            for kind, yes in {"the text answers": True, "it does not answer": False}.items():
+                own_kind = np.array([one and told[name] == yes for one, name in zip(stated, ids, strict=True)])
+                what = f"{arm}: hallucinated by blind labels, where {kind}"
+                shown.append(mean_row(what, np.where(own_kind, wrong, np.nan), ids, "%"))
             n = np.mean([r["sentences"] for rows in seeds for r in rows])  # an answer
             shown.append(mean_row(f"{arm}: hallucinated an answer by blind labels", wrong * n, ids))
-            told = n * np.array([r["specifics"] * (r["label"] == "supported") for r in own])
-            shown.append(mean_row(f"{arm}: true specifics an answer by blind labels", told, ids))
+            true = n * np.array([r["specifics"] * (r["label"] == "supported") for r in own])
+            shown.append(mean_row(f"{arm}: true specifics an answer by blind labels", true, ids))
             if all("second" in r for r in own):
                 other = [float("nan") if r["second"] == "no_fact" else r["second"] in HALLUCINATED for r in own]
                 shown.append(mean_row(f"{arm}: hallucinated by a second reader", np.array(other, float), ids, "%"))

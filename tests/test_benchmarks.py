@@ -406,6 +406,8 @@ def test_proof_rows_are_as_by_hand(proof):
     assert value["X: abstained wrongly, open"] == 100.0
     assert value["base: abstained rightly, absent"] == 0.0
     assert value["X: hallucinated by blind labels"] == pytest.approx(200 / 3, abs=1e-3)  # no_fact is left out
+    assert value["X: hallucinated by blind labels, where the text answers"] == 100.0  # the first
+    assert value["X: hallucinated by blind labels, where it does not answer"] == 50.0  # of the second and third
     assert value["X: hallucinated an answer by blind labels"] == 1.0  # 2 of 4 sentences, 2 an answer
     assert value["X: true specifics an answer by blind labels"] == 1.5  # 3 in 1 of 4, 2 an answer
     assert not [w for w in value if w.startswith("base − ") or "another title" in w or "reader" in w]
