@@ -293,12 +293,11 @@ def results(found: dict[str, list[list[Row]]], labels: Sequence[Row]) -> list[Ro
         wrong = np.array([float(r["label"] in HALLUCINATED) for r in own])
         if own:
             stated, ids = [r["label"] != "no_fact" for r in own], [r["id"] for r in own]
-            shown.append(mean_row(f"{arm}: hallucinated by blind labels", np.where(stated, wrong, np.nan), ids, "%"))
             told = {r["id"]: ANSWERABLE[r["kind"]] for rows in seeds for r in rows}
-            for kind, yes in {"the text answers": True, "it does not answer": False}.items():
-                own_kind = np.array([one and told[name] == yes for one, name in zip(stated, ids, strict=True)])
-                what = f"{arm}: hallucinated by blind labels, where {kind}"
-                shown.append(mean_row(what, np.where(own_kind, wrong, np.nan), ids, "%"))
+            places = {"": (True, False), ", where the text answers": (True,), ", where it does not answer": (False,)}
+            for place, kinds in places.items():
+                said = [w if s and told[i] in kinds else np.nan for s, i, w in zip(stated, ids, wrong, strict=True)]
+                shown.append(mean_row(f"{arm}: hallucinated by blind labels{place}", np.array(said), ids, "%"))
             n = np.mean([r["sentences"] for rows in seeds for r in rows])  # an answer
             shown.append(mean_row(f"{arm}: hallucinated an answer by blind labels", wrong * n, ids))
             true = n * np.array([r["specifics"] * (r["label"] == "supported") for r in own])
