@@ -32,12 +32,19 @@ def add_parser(subparsers: Subparsers) -> None:
         "one's supported sentences are copied by at most X more than the other's hallucinated ones, from -1 to 1."
     )
     parser.number("--copy-gap", text, "a number from -1 to 1", lambda gap: -1 <= gap <= 1, "X")
+    text = (
+        'TEXT, such as "The text does not tell.", is chosen where answers have "answerable": false, and rejected where '
+        "they don't and make no pair."
+    )
+    parser.option("--silence", text, "TEXT")
     parser.set_defaults(run=run)
 
 
 def check_annotated(record: Record) -> list[Problem]:
     """Problems of an annotated answer: question, reference, answer and its sentences."""
     problems = check_texts(record, question="text", reference="any", answer="text")
+    if not isinstance(record.get("answerable", True), bool):
+        problems.append(Problem.of(record, "answerable", "true or false"))
     sentences = record.get("sentences")
     if not isinstance(sentences, list):
         return [*problems, Problem.of(record, "sentences", "the list that `mitigate annotate` writes")]
@@ -53,7 +60,7 @@ def check_annotated(record: Record) -> list[Problem]:
 def run(args: Args) -> int:
     args.check_files()
     samples, rejected = read_whole(args.input, check_annotated, args.output)
-    pairs = build_pairs(samples, min_gap=args.min_gap, copy_gap=args.copy_gap)
+    pairs = build_pairs(samples, min_gap=args.min_gap, copy_gap=args.copy_gap, silence=args.silence)
     write_lines(args.output, pairs)
     n = len({(sample["question"], sample["reference"]) for sample in samples})
     if args.json:

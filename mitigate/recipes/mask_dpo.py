@@ -17,7 +17,7 @@ from mitigate.recipes.config import Section
 from mitigate.recipes.data import HELD_OUT, Questions
 from mitigate.recipes.folder import RunFolder
 from mitigate.recipes.trainer import fit_and_save, rl_arguments, starting_point
-from mitigate.rl.preferences import KEPT, against_silence, best_against_worst, sentences_of
+from mitigate.rl.preferences import KEPT, pair_of, sentences_of
 
 SAMPLED, PAIRS = "sampled.jsonl", "pairs.jsonl"
 SIDES, CUT = ("chosen", "rejected"), ("chosen_cut_off", "rejected_cut_off")
@@ -99,10 +99,11 @@ def prepare(options: Options, questions: Questions, folder: RunFolder) -> None:
     samples: dict[int, list[Record]] = {}
     for row in folder.rows(SAMPLED):
         samples.setdefault(row["place"], []).append(row)
+    bounds = how.model_dump(include={"min_gap", "copy_gap", "silence"})
     pairs = [  # with the prompt as it was asked
-        pair | {"prompt": row["prompt"]}
-        for row, own in ((questions.train[place], own) for place, own in samples.items())
-        if (pair := _pair_of(own, row.get("answerable") is not False, how)) is not None
+        pair | {"prompt": questions.train[place]["prompt"]}
+        for place, own in samples.items()
+        if (pair := pair_of(own, **bounds)) is not None
     ]
     if not pairs:
         bound = "" if how.copy_gap is None else f", of which the better one copies at most {how.copy_gap} more"
@@ -112,13 +113,6 @@ def prepare(options: Options, questions: Questions, folder: RunFolder) -> None:
             "counts up to its last whole sentence), or bound less (min_gap, copy_gap), with another --output"
         )
     folder.write_rows(PAIRS, pairs)
-
-
-def _pair_of(own: list[Record], answerable: bool, how: Sampling) -> Record | None:
-    pair = best_against_worst(own, min_gap=how.min_gap, copy_gap=how.copy_gap)
-    if how.silence is None or (answerable and pair is not None):
-        return pair
-    return against_silence(own, how.silence, answerable)
 
 
 def _apart(pairs: list[Record], held: Sequence[Record]) -> list[Record]:

@@ -95,14 +95,26 @@ def _pair(chosen: Mapping[str, Any], rejected: Mapping[str, Any], low: float, hi
     }
 
 
-def build_pairs(
-    samples: Iterable[Mapping[str, Any]], *, min_gap: float = 0.0, copy_gap: float | None = None
-) -> list[dict[str, Any]]:
-    """One pair for each (question, reference) whose samples differ, in order of first appearance."""
+def pair_of(
+    samples: Sequence[Mapping[str, Any]], *, min_gap: float = 0.0, copy_gap: float | None = None,
+    silence: str | None = None,
+) -> dict[str, Any] | None:  # fmt: skip
+    """The best of one question's samples against the worst; with a ``silence`` that is chosen where the samples say
+    ``"answerable": false``, and rejected where they don't and have no pair.
+    """
+    answerable = samples[0].get("answerable") is not False
+    pair = best_against_worst(samples, min_gap=min_gap, copy_gap=copy_gap)
+    if silence is None or (answerable and pair is not None):
+        return pair
+    return against_silence(samples, silence, answerable)
+
+
+def build_pairs(samples: Iterable[Mapping[str, Any]], **how: Any) -> list[dict[str, Any]]:
+    """``pair_of`` each (question, reference) that has one, in order of first appearance."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for sample in samples:
         groups.setdefault((sample["question"], sample["reference"]), []).append(sample)
-    pairs = (best_against_worst(group, min_gap=min_gap, copy_gap=copy_gap) for group in groups.values())
+    pairs = (pair_of(group, **how) for group in groups.values())
     return [pair for pair in pairs if pair is not None]
 
 

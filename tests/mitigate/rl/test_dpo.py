@@ -283,4 +283,10 @@ def test_command_rejects_lines_and_options(tmp_path, capsys):
     assert "in.jsonl:4: sentences: expected the list that `mitigate annotate` writes, got 3" in err
     assert "in.jsonl:5: sentences[0]: expected start and end inside the answer (3 characters)" in err
     assert read_rows(output) == build_pairs(rows[:2])
-    assert len(read_rows(tmp_path / "pairs.jsonl.rejected.jsonl")) == 2
+    asked = [{**sample("s", "c"), "answerable": 1}, *({**sample("c", q), "answerable": False} for q in "de")]
+    write_rows(source, [*rows[:3], *asked])
+    assert main([*args, "--silence", "No.", "--overwrite"]) == 3
+    assert "in.jsonl:4: answerable: expected true or false, got 1" in capsys.readouterr().err
+    said = [tuple(pair[side][0]["content"] for side in ("chosen", "rejected")) for pair in read_rows(output)]
+    assert said == [("Xx.", "Xx."), ("Xx.", "No."), ("No.", "Xx."), ("No.", "Xx.")]  # questions a, b, d and e
+    assert len(read_rows(tmp_path / "pairs.jsonl.rejected.jsonl")) == 1
