@@ -26,7 +26,6 @@ import yaml
 
 from annotators import load_annotator
 from annotators.evaluation.metrics import Statistic, bootstrap, minus, share_of, two_way_statistics
-from annotators.evaluation.splits import FOLD_NAMES
 from annotators.operating import FILE, Calibration
 from annotators.records import HALLUCINATED, LABELS
 from annotators.text.sentences import split_sentences
@@ -97,33 +96,31 @@ def run_arm(work: Path, arm: str, seed: int, changed: Sequence[str]) -> Path:
     return folder
 
 
-DRAWS = (("labelled.jsonl", "calibrate", 400, 1), ("mine/sentences/mine.jsonl", "train further", 800, 3))
-THEN = """label sentences in {0}/labelled.jsonl and {0}/mine, start again, and make what is missing:
-mitigate calibrate --input {0}/labelled.jsonl --output {0}/calibration.json
+DRAWS = (("mine/sentences/first.jsonl", "calibrate", 400, 1), ("mine/sentences/more.jsonl", "train further", 800, 3))
+THEN = """label {0}/mine/sentences (first.jsonl for calibration.json), start again, and make what is missing:
+mitigate calibrate --input {0}/mine/sentences/first.jsonl --output {0}/calibration.json
 mitigate train annotators/embedded start=embedded data={0}/mine 'sources=[mine]' 'pair_sources=[]' further.texts=0 \
 further.epochs=2 --output {0}/tuned
 mitigate calibrate --annotator {0}/tuned/annotator --input {0}/mine/held.jsonl --output {0}/calibration-tuned.json"""
 
 
 def to_label(work: Path) -> None:
-    """Write sentences of an uncalibrated arm's samples to label, and those that training leaves; stop with THEN."""
-    rows, drawn = list(read_rows(work / "mask-dpo-copying-less-0" / "sampled.jsonl")), dict[tuple[str, str], Row]()
+    """Write an uncalibrated arm's sentences to label, and folds 0 and 1, which training leaves out; stop with THEN."""
+    rows, drawn = list(read_rows(work / "mask-dpo-copying-less-0" / "sampled.jsonl")), set[tuple[str, str]]()
     if not rows:
         sys.exit("run 'Mask-DPO, copying less' first: its samples are labelled")
     for name, seed, most, each in DRAWS:  # each draw after those before it, at most so many sentences a question
-        said, count, end = [(r, s["text"]) for r in rows for s in r["sentences"]], Counter[int](), len(drawn) + most
+        said, count, own = [(r, s["text"]) for r in rows for s in r["sentences"]], Counter[int](), list[Row]()
         random.Random(seed).shuffle(said)
         for n, (r, text) in product(range(each), said):
-            if len(drawn) < end and (r["question"], text) not in drawn and count[r["place"]] <= n:
+            if len(own) < most and (r["question"], text) not in drawn and count[r["place"]] <= n:
                 count[r["place"]] += 1
-                drawn[r["question"], text] = {"question": r["question"], "reference": r["reference"], "sentence": text}
-        known = {(r["question"], r["sentence"]): r["label"] for r in read_rows(work / DRAWS[0][0])}
+                drawn.add((r["question"], text))
+                one = {"id": str(len(drawn)), "source": "mine", "lang": "en", "answer": None, "label": None}
+                own.append({**one, "question": r["question"], "reference": r["reference"], "sentence": text})
         if not (work / name).is_file():
-            more = {"source": "mine", "lang": "en", "answer": None}
-            own = [{"id": f"{n}", **more, **r, "label": known.get(key)} for n, (key, r) in enumerate(drawn.items())]
             write_lines(work / name, own)
-    held = [r for r in verifier_rows(work / "mine") if r["fold"] not in FOLD_NAMES["train"]]
-    write_lines(work / "mine" / "held.jsonl", held)
+    write_lines((mine := work / "mine") / "held.jsonl", [r for r in verifier_rows(mine) if r["fold"] in (0, 1)])
     sys.exit(THEN.format(work))
 
 
@@ -254,13 +251,14 @@ def labelled(work: Path) -> list[Row]:
     return [{k: v for k, v in {**key[r["number"]], **r}.items() if k in LABELLED} for r in given]
 
 
-def by_judges(asked: Sequence[Row], labels: Sequence[Row], taught: Path) -> list[Row]:
+def by_judges(asked: Sequence[Row], labels: Sequence[Row], work: Path) -> list[Row]:
     """Rows of how REWARD, as it comes and taught, tells the labelled factual sentences of today's arms apart."""
     texts, own = {r["id"]: r["reference"] for r in asked}, [r for r in labels if r["label"] != "no_fact"]
     gold, areas, shown = [r["label"] for r in own], dict[str, Statistic](), []
-    wrong, ids = np.array([label in HALLUCINATED for label in gold]), [r["id"] for r in own]
-    for name, place in {"as it comes": REWARD, "taught": str(taught)}.items():
-        said = load_annotator(place).predict([{**r, "reference": texts[r["id"]]} for r in own])
+    wrong, ids = np.array([label in HALLUCINATED for label in gold], bool), [r["id"] for r in own]
+    taught = load_annotator(str(work / "tuned" / "annotator"), calibration=work / "calibration-tuned.json")
+    for name, judge in {"as it comes": load_annotator(REWARD), "taught": taught}.items():
+        said = judge.predict([{**r, "reference": texts[r["id"]]} for r in own])
         areas[name] = two_way_statistics(gold, [s.label for s in said], [s.scores for s in said])["auc"]
         flagged = np.array([s.label in HALLUCINATED for s in said], float)
         for kind, rows in {"hallucinated": wrong, "supported": ~wrong}.items():
@@ -383,15 +381,16 @@ def main() -> None:
     if args.page:  # arms that were not run now stay as they were measured
         old = json.loads((RESULTS / "proof.json").read_text(encoding="utf-8"))["parts"]["proof"]["tables"]
         kept = [r for r in old["all"] if re.split(": | − ", r["what"])[0] not in found]
-        if (taught := work / "tuned" / "annotator").is_dir():
-            rows += by_judges(asked, labels, taught)
+        if (work / "calibration-tuned.json").is_file() and labels:
+            rows += by_judges(asked, labels, work)
             kept = [r for r in kept if not r["what"].startswith("judge ")]
         tables: Row = {"settings": {k: str(v).replace(f"{ROOT}/", "") for k, v in vars(args).items()}}
         tables["all"] = rows = rows + kept
         others = [one[: len(LABELLED)] for one in old["labels"] if one[1] not in found]
         tables["labels"] = [[r.get(name) for name in LABELLED] for r in labels] + others
-        own = [[r[k] for k in ("question", "sentence", "label")] for r in read_rows(work / DRAWS[-1][0])]
-        tables["taught"] = own or old["taught"]
+        for name, seed, *_ in DRAWS:  # the first calibrated, both taught
+            own = [[r[k] for k in ("question", "sentence", "label")] for r in read_rows(work / name) if r["label"]]
+            tables[seed] = own or old.get(seed, [])
         judges = ", ".join(f"{name} {fingerprint}" for name, fingerprint in fingerprints().items())
         about = f"{SAID['says'].strip()} Now they are {judges}."
         heads = ["arm", "factual sentences labelled", *COLUMNS, *(f"abstained {kind}" for kind in ABSTAINED)]

@@ -101,6 +101,12 @@ def _of_transport(error: Exception) -> bool:
     return any(kind.__name__ == "TransportError" for kind in type(error).__mro__)
 
 
+async def _paced(request: Any) -> None:
+    """Before each attempt of the client: its retries have their turns, too."""
+    if request.headers.get("x-stainless-retry-count", "0") != "0":
+        await METER.again()
+
+
 class OpenAIEngine:
     """Chat completions of one model on one server.
 
@@ -227,7 +233,7 @@ class OpenAIEngine:
                 if on_result is not None:
                     on_result(index, result)
 
-        paced = self._openai.DefaultAsyncHttpxClient(event_hooks={"request": [METER.pace]})  # of each attempt
+        paced = self._openai.DefaultAsyncHttpxClient(event_hooks={"request": [_paced]})
         async with self._openai.AsyncOpenAI(**self._client_options, http_client=paced) as client:
             workers = [asyncio.create_task(work(client)) for _ in range(min(self.concurrency, len(chats)))]
             try:
@@ -299,6 +305,7 @@ class OpenAIEngine:
                     except (self._openai.BadRequestError, self._openai.UnprocessableEntityError) as error:
                         if not self._adapt(str(error), sent):
                             raise
+                        await METER.again()
             except (self._openai.OpenAIError, json.JSONDecodeError, UnicodeDecodeError) as error:
                 return explain(error, self.model, self.base_url)
             finally:

@@ -41,24 +41,27 @@ class Meter:
         self.cost = self._next = self._first = self._last = 0.0
 
     async def turn(self) -> str | None:
-        """``start``, when a request to a server has its turn: with a ``max_cost`` the first one goes alone, since what
-        one costs is not known before it is paid.
+        """``start``, when a request to a server has its turn: as many a minute as may be, and with a ``max_cost`` the
+        first one alone, since what one costs is not known before it is paid.
         """
         while True:
             with self._lock:
-                if self.max_cost is None or self.paid or not self._in_flight:
+                if (wait := self._wait()) <= 0 and (self.max_cost is None or self.paid or not self._in_flight):
+                    self._next = time.monotonic() + self._pause
                     return self.start()
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(max(wait, 0.01))
 
-    async def pace(self, _: object = None) -> None:
-        """Wait until one more attempt keeps within requests and tokens a minute; takes a client's request, as hook."""
+    async def again(self) -> None:
+        """Wait until a request that has had its turn may be sent once more."""
         while True:
             with self._lock:
-                now = time.monotonic()
-                if (wait := self._next - now) <= 0:
-                    self._next = now + self._pause
+                if (wait := self._wait()) <= 0:
+                    self._next = time.monotonic() + self._pause
                     return
             await asyncio.sleep(wait)
+
+    def _wait(self) -> float:
+        return self._next - time.monotonic()
 
     def start(self) -> str | None:
         """Before a request to a server, which ``end`` follows: why it must not be made, or None.

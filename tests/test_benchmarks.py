@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from annotators.evaluation.splits import fold_of, group_rows
 from annotators.records import Annotation, SentenceAnnotation
 from annotators.text.sentences import split_sentences
 from mitigate.recipes.config import read_yaml, recipes_folder
@@ -237,23 +238,24 @@ def test_proof_runs_and_refuses(proof, tmp_path, monkeypatch, capsys):
     assert ended.value.code == 2
     assert commands[1][-1] == str(tmp_path / "mask-dpo-copying-less-0")  # which asks the base first
 
-    said, held = [{"start": 0, "text": "One."}, {"start": 5, "text": "Two."}], tmp_path / "mine" / "held.jsonl"
-    sampled = [{"place": i, "question": f"q{i}", "reference": "Text.", "sentences": said} for i in (0, 0, 1)]
+    held = tmp_path / "mine" / "held.jsonl"
+
+    def told(i):
+        return [{"start": 0, "text": f"One {i}."}, {"start": 7, "text": f"Two {i}."}]
+
+    sampled = [{"place": i, "question": f"q{i}", "reference": f"{i}", "sentences": told(i)} for i in (0, 0, 1)]
     write_rows(tmp_path / "mask-dpo-copying-less-0" / "sampled.jsonl", sampled)
     for _ in range(2):  # one sentence a question, then the others; labels stay, and what training leaves is written
-        with pytest.raises(SystemExit, match=r"labelled.jsonl and .*\nmitigate calibrate --input"):
+        with pytest.raises(SystemExit, match=r"label .*/mine/sentences .*\nmitigate calibrate --input"):
             proof["run_arm"](tmp_path, "Mask-DPO, calibrated", 0, [])
-        asked, mine = (list(read_rows(tmp_path / name)) for name, *_ in proof["DRAWS"])
-        assert sorted(r["question"] for r in asked) == ["q0", "q1"]
-        assert sorted((r["question"], r["sentence"]) for r in mine) == [
-            ("q0", "One."), ("q0", "Two."), ("q1", "One."), ("q1", "Two.")
-        ]  # fmt: skip
-        assert asked == mine[:2]
-        mine = [{**r, "label": "supported"} for r in mine]
-        for draw, rows in zip(proof["DRAWS"], (mine[:2], mine), strict=True):
-            write_rows(tmp_path / draw[0], rows)
-    assert {r["label"] for r in asked} == {"supported"}
-    assert all(r in [{**m, "fold": r["fold"], "folder": "sentences"} for m in mine] for r in read_rows(held))
+        drawn = [list(read_rows(tmp_path / name)) for name, *_ in proof["DRAWS"]]
+        assert [sorted(r["question"] for r in rows) for rows in drawn] == [["q0", "q1"]] * 2
+        assert len({(r["question"], r["sentence"]) for rows in drawn for r in rows}) == 4
+        for (name, *_), rows in zip(proof["DRAWS"], drawn, strict=True):
+            write_rows(tmp_path / name, [{**r, "label": "supported"} for r in rows])
+    left = {r["question"] for r in drawn[0] if fold_of(group_rows([r])[0]) in (0, 1)}
+    assert 0 < len(left) < 2  # of the two questions one stays out of training
+    assert {(r["question"], r["label"]) for r in read_rows(held)} == {(one, "supported") for one in left}
 
     def main(*asked):
         monkeypatch.setattr(sys, "argv", ["proof", "--work", str(tmp_path), "--held-out", "1", *asked])
@@ -294,8 +296,8 @@ def test_proof_takes_answers_without_cut_ends(proof, tmp_path):
 def test_page_of_the_proof_keeps_arms_that_are_not_run_again(proof, tmp_path, monkeypatch):
     rows = [{"what": what, "n": 1, "value": 9} for what in ("base: x", "best of 8 − base: x", "Mask-DPO: x")]
     rows.append({"what": "judge taught: AUC", "n": 1, "value": 9})
-    (tmp_path / "tuned" / "annotator").mkdir(parents=True)
-    tables = {"all": rows, "labels": [[0, "base"], [1, "Mask-DPO"]], "taught": []}
+    (tmp_path / "calibration-tuned.json").touch()
+    tables = {"all": rows, "labels": [[0, "base"], [1, "Mask-DPO"]]}
     kept = {"parts": {"proof": {"tables": tables}}}
     saved = {}
     for name, value in {
@@ -345,9 +347,9 @@ def test_judges_of_the_proof_as_by_hand(proof, monkeypatch):
     texts = [("contradictory", 0.1, 0.2), ("unverifiable", 0.9, 0.3), ("supported", 0.6, 0.8), ("no_fact", 0.5, 0.5)]
     labels = [{"id": i, "sentence": str(i), "label": label} for i, (label, *_) in enumerate(texts)]
 
-    def load(name):
+    def load(name, calibration=None):
         def one(row):
-            p = texts[row["id"]][2 if name == "there" else 1]
+            p = texts[row["id"]][1 if calibration is None else 2]
             assert row["reference"] == "x"
             return SentenceAnnotation(row["sentence"], 0, 1, "checked", "supported" if p >= 0.5 else "contradictory", {
                 "supported": p, "contradictory": 1 - p, "unverifiable": 0.0, "no_fact": 0.0})  # fmt: skip
@@ -355,7 +357,7 @@ def test_judges_of_the_proof_as_by_hand(proof, monkeypatch):
         return SimpleNamespace(predict=lambda rows: [one(row) for row in rows])
 
     monkeypatch.setitem(proof, "load_annotator", load)
-    rows = proof["by_judges"]([{"id": i, "reference": "x"} for i in range(4)], labels, Path("there"))
+    rows = proof["by_judges"]([{"id": i, "reference": "x"} for i in range(4)], labels, Path())
     value = {r["what"].removeprefix("judge "): (r["n"], r["value"]) for r in rows}
     assert value["as it comes: flagged, of hallucinated"] == (2, 50.0)
     assert value["taught: flagged, of hallucinated"] == (2, 100.0)

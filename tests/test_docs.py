@@ -258,7 +258,7 @@ def test_readme_figures_of_the_proof_are_its_rows() -> None:
         f"Answers get longer: {each[0]} false sentences each before, then {each[1]} and {each[2]}."
     ) in readme
     kept = json.loads((ROOT / "docs" / "results" / "proof.json").read_text("utf-8"))["parts"]["proof"]["tables"]
-    assert sum(label != "no_fact" for _, _, label in kept["taught"]) == 354
+    assert sum(label != "no_fact" for _, _, label in kept["calibrate"]) == 354
     grown = arms[1:3]
     assert all(rows[f"{arm} − base: sentences"]["interval"][0] > 0 for arm in grown)
 

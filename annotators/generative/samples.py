@@ -129,8 +129,8 @@ def answer_samples(rows: Sequence[Mapping[str, Any]], *, several: bool, seed: in
 
 
 def dialogue_samples(rows: Iterable[Mapping[str, Any]]) -> Iterator[Sample]:
-    """General dialogue (see ``messages_of``): the last assistant's message, given all before."""
-    for messages in map(messages_of, rows):
+    """General dialogue (see ``_messages``): the last assistant's message, given all before."""
+    for messages in map(_messages, rows):
         said = (n for n, m in enumerate(messages) if m["role"] == "assistant" and m["content"].strip())
         last = max(said, default=0)
         if last > 0:
@@ -153,7 +153,7 @@ def mix(samples: Mapping[Task, Sequence[Sample]], shares: Mapping[Task, float], 
     return chosen
 
 
-def messages_of(row: Mapping[str, Any]) -> list[Message]:
+def _messages(row: Mapping[str, Any]) -> list[Message]:
     """The dialogue of a row in the form of messages, ShareGPT or Dolly; empty where it has none of these."""
     name, given = next(((k, row[k]) for k in ("messages", "conversations") if isinstance(row.get(k), list)), ("", []))
     if not all(isinstance(m, Mapping) for m in given):

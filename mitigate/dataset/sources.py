@@ -98,13 +98,13 @@ def read_corpus(paths: Sequence[Path], output: Path) -> tuple[int, int]:
                 short = file.relative_to(path) if path.is_dir() else Path(file.name)
                 place = "" if path.is_dir() else f":{line.number}"
                 name = f"{short.as_posix()}{place}"
-                if seen.get(name, file) != file:  # another folder has a file of that name
+                if seen.get(name, file.resolve()) != file.resolve():  # another folder has a file of that name
                     name = f"{file.as_posix()}{place}"
             if name in seen:
                 problem = Problem("id", shown(name), "an id that no other document has")
                 bad.append((file, replace(line, problems=(problem,))))
                 continue
-            seen[name] = file
+            seen[name] = file.resolve()
             title, text = " ".join(line.record["title"].split()), line.record["text"].strip()
             language = line.record.get("language") or language_of(text)
             good.append({"document": name, "title": title, "language": language, "text": text})

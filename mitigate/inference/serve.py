@@ -140,7 +140,7 @@ class Proxy:
             if wanted is not None and len(wanted.reference) > self.max_characters:
                 return problem(413, f"{FIELD}.reference: expected at most {self.max_characters:,} characters")
             if wanted is not None and wanted.action == "correct" and not (self.corrects or wanted.mends):
-                need = "delete or abstain_above, or a proxy that was started with --engine"
+                need = "delete or abstain_above, or a proxy started with --engine or a generative annotator"
                 return problem(400, f"{FIELD}: {self.annotator.name} writes no corrections: expected {need}")
         try:
             return await self._forward(request, body, wanted, stream)

@@ -227,10 +227,10 @@ class Scoring(Section):
         return named, encode, load_similarity(self.similarity, encode)[1]
 
 
-def check_files(*paths: Path | None) -> None:
+def check_files(*paths: Path | None, key: str = "") -> None:
     for path in paths:
         if path is not None and not path.is_file():
-            raise UsageError(f"cannot read {path}: no such file")
+            raise UsageError(f"{key}cannot read {path}: no such file")
 
 
 def read_good(

@@ -16,8 +16,8 @@ from typing import Any, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from annotators.generative.prompts import Protocol, names_of
-from annotators.generative.samples import messages_of
-from mitigate.io import Problem, Record, UsageError, shown
+from annotators.generative.samples import dialogue_samples
+from mitigate.io import REJECTED, Problem, Record, UsageError, shown
 from mitigate.models import ModelName
 from mitigate.recipes.annotator_training import ANNOTATOR, Data, Rows, load_splits, watched
 from mitigate.recipes.config import Recipe, Section
@@ -31,6 +31,7 @@ TEMPLATE = (
     "{% if message['role'] == 'assistant' %}{{ eos_token }}{% else %}{{ '\n\n' }}{% endif %}{% endfor %}"
 )
 """For a checkpoint without a chat template; saved with the annotator, so that it is asked as it was trained."""
+DIALOGUE = "messages, conversations, or instruction and response, where an assistant answers"
 
 
 class GenerativeTraining(LmTraining):
@@ -81,14 +82,15 @@ class Options(Settings):
 def check(options: Settings) -> None:
     """Refuse missing files and extras, and a mix that does not sum to 1."""
     check_training(options.task, [options.base, *options.data.sources], options.training, options.lora)
-    check_files(*options.dialogue)
+    check_files(*options.dialogue, key="dialogue: ")
     if bool(options.mix.dialogue) != bool(options.dialogue):
         raise UsageError("mix.dialogue: expected files under `dialogue` and a share above 0, or neither; got one alone")
     if abs((total := sum(options.mix.model_dump().values())) - 1) > 1e-6:
         raise UsageError(f"mix: expected shares that sum to 1, got {total:g}")
 
 
-def run(options: Options, folder: RunFolder) -> None:
+def run(options: Options, folder: RunFolder) -> int:
+    """Train; 3 where lines of dialogues were rejected."""
     splits = load_splits(options.data, folder)
     figures = train(options, folder, *watched(splits))
     folder.finish(figures)
@@ -97,6 +99,7 @@ def run(options: Options, folder: RunFolder) -> None:
     name = f"generative:transformers:{folder / ANNOTATOR}"
     print(f"# judge it: mitigate evaluate --annotator {name} --input {files}")
     print(f"# a server does not know how it was trained; give {as_served(options)}")
+    return REJECTED if figures["rejected_dialogues"] else 0
 
 
 def as_served(options: Settings) -> str:
@@ -108,8 +111,11 @@ def as_served(options: Settings) -> str:
 def train(options: Settings, folder: RunFolder, to_train: Rows, to_watch: Rows) -> dict[str, Any]:
     """Train on labelled sentences, going on from the folder's last checkpoint, and save the annotator; its figures."""
     training = options.training
-    dialogues = [row for place, path in enumerate(options.dialogue) for row in _dialogues(path, folder, place)]
-    samples = build_samples(options, to_train, dialogues)
+    read = [
+        read_good(path, check_dialogue, folder, DIALOGUE, f"dialogue.{place}.rejected.jsonl")
+        for place, path in enumerate(options.dialogue)
+    ]
+    samples = build_samples(options, to_train, [row for rows, _ in read for row in rows])
     model, tokenizer = load_lm(options.base, training)
     if not tokenizer.chat_template:
         tokenizer.chat_template = TEMPLATE
@@ -133,20 +139,15 @@ def train(options: Settings, folder: RunFolder, to_train: Rows, to_watch: Rows) 
     settings = {"kind": "generative", **as_trained}
     folder.write(f"{ANNOTATOR}/annotator.json", json.dumps(settings, indent=1) + "\n")
     return {
-        "samples": len(rows), "too_long": len(samples) - len(rows),
+        "samples": len(rows), "too_long": len(samples) - len(rows), "rejected_dialogues": sum(bad for _, bad in read),
         **{f"samples_{task}": n for task, n in sorted(counts.items())},
         **losses(folder),
         "eval_loss": next((row["eval_loss"] for row in reversed(folder.rows()) if "eval_loss" in row), None),
     }  # fmt: skip
 
 
-def _dialogues(path: Path, folder: RunFolder, place: int) -> Rows:
-    def check_dialogue(record: Record) -> list[Problem]:
-        found = any(message["role"] == "assistant" for message in messages_of(record))
-        return [] if found else [Problem("messages", shown(record), expected)]
-
-    expected = "messages, conversations, or instruction and response, with what an assistant says"
-    return read_good(path, check_dialogue, folder, expected, f"dialogue.{place}.rejected.jsonl")[0]
+def check_dialogue(record: Record) -> list[Problem]:
+    return [] if any(dialogue_samples([record])) else [Problem("dialogue", shown(record), DIALOGUE)]
 
 
 def build_samples(options: Settings, rows: Rows, dialogues: Rows | None = None) -> Rows:

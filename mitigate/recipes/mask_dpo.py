@@ -35,7 +35,7 @@ class Sampling(Section):
     copy_gap: float | None = Field(default=None, ge=-1, le=1)
     # What to say where a row has "answerable": false; where it is true or missing, a question without another pair has
     # its best answer against this.
-    silence: str | None = Field(default=None, min_length=1)
+    silence: str | None = Field(default=None, pattern=r"\S")
     chat_template_kwargs: dict[str, Any] = Field(default={}, description="also for training, and before and after it")
 
 

@@ -53,7 +53,7 @@ class Options(generative.Settings):
 
 def check(options: Options) -> None:
     generative.check(options)
-    check_files(*options.unlabelled)
+    check_files(*options.unlabelled, key="unlabelled: ")
     if options.engine == "vllm" and find_spec("vllm") is None:
         raise UsageError("engine: vllm is not installed: pip install 'hallucination-toolkit[vllm]'")
     if os.environ.get("WORLD_SIZE", "1") != "1":

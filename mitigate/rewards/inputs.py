@@ -219,17 +219,17 @@ def question_of(prompt: object) -> str:
     """The last user message of a conversational prompt, or the whole of a plain one."""
     if isinstance(prompt, str):
         return prompt
-    return _last_content(prompt, "user") if isinstance(prompt, Sequence) else ""
+    return _last_content(prompt, "user", "\n") if isinstance(prompt, Sequence) else ""
 
 
-def _last_content(messages: Sequence[Any], role: str) -> str:
+def _last_content(messages: Sequence[Any], role: str, joint: str = "") -> str:
     """The text of the last message of a role, "" where there is none; content may be a list of parts."""
     found = [m for m in messages if isinstance(m, Mapping) and m.get("role") == role]
     content = (found[-1].get("content") if found else None) or ""
     if isinstance(content, str):
         return content
     parts = [part.get("text") for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
-    return "".join(part for part in parts if isinstance(part, str))
+    return joint.join(part for part in parts if isinstance(part, str))
 
 
 def sentence_spans(

@@ -14,7 +14,7 @@ from typing import Any
 from annotators.evaluation.anah import named_spans
 from annotators.evaluation.metrics import UNSUPPORTED
 from annotators.records import HALLUCINATED, LABELS, hallucination_rate
-from mitigate.rewards.inputs import copied
+from mitigate.rewards.inputs import Answer, cannot_tell, copied, reference_text
 
 FALSE = HALLUCINATED | {UNSUPPORTED}  # a pair of Mask-DPO does not say which of the two
 KEPT = {"chosen": frozenset({"supported"}), "rejected": FALSE}
@@ -67,17 +67,27 @@ def against_silence(samples: Sequence[Mapping[str, Any]], silence: str, answerab
 
     Where a question can be answered, the answer without a hallucinated sentence whose supported ones are copied least
     is chosen, and silence rejected; else silence is chosen, and the worst answer rejected. Silence counts on both
-    sides, as if it were supported or not. Returns a pair as of :func:`best_against_worst`.
+    sides, as if it were supported or not. Samples that say the like take no part, and no gap is asked for. Returns a
+    pair as of :func:`best_against_worst`.
     """
+    samples = [one for one in samples if one["answer"].strip() != silence and not _silent(one)]
+    if not samples:
+        return None
     rates = [hallucination_rate([sentence["label"] for sentence in sample["sentences"]]) for sample in samples]
-    label = UNSUPPORTED if answerable else "supported"
-    own = {**samples[0], "answer": silence, "sentences": [{"start": 0, "end": len(silence), "label": label}]}
-    own["cut_off"] = False
+    whole = {"start": 0, "end": len(silence), "label": UNSUPPORTED if answerable else "supported"}
+    own = {**samples[0], "answer": silence, "sentences": [whole], "cut_off": False}
     if answerable:
         clean = [one for one, rate in zip(samples, rates, strict=True) if rate == 0]
         return _pair(min(clean, key=lambda one: copied(one, KEPT["chosen"]) or 0.0), own, 0.0, 1.0) if clean else None
     worst = max(range(len(samples)), key=lambda i: rates[i] or 0.0)
     return _pair(own, samples[worst], 0.0, high) if (high := rates[worst] or 0.0) > 0 else None
+
+
+def _silent(sample: Mapping[str, Any]) -> bool:
+    """Whether every sentence says that the reference does not tell."""
+    reference = reference_text(sample["reference"])
+    answer = Answer(sample["answer"], (), False, reference, sample["question"], None, None)
+    return all(cannot_tell(answer, answer.text[s["start"] : s["end"]]) for s in sample["sentences"])
 
 
 def _pair(chosen: Mapping[str, Any], rejected: Mapping[str, Any], low: float, high: float) -> dict[str, Any]:
@@ -109,12 +119,15 @@ def pair_of(
     return against_silence(samples, silence, answerable)
 
 
-def build_pairs(samples: Iterable[Mapping[str, Any]], **how: Any) -> list[dict[str, Any]]:
+def build_pairs(
+    samples: Iterable[Mapping[str, Any]], *, min_gap: float = 0.0, copy_gap: float | None = None,
+    silence: str | None = None,
+) -> list[dict[str, Any]]:  # fmt: skip
     """``pair_of`` each (question, reference) that has one, in order of first appearance."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for sample in samples:
         groups.setdefault((sample["question"], sample["reference"]), []).append(sample)
-    pairs = (pair_of(group, **how) for group in groups.values())
+    pairs = (pair_of(group, min_gap=min_gap, copy_gap=copy_gap, silence=silence) for group in groups.values())
     return [pair for pair in pairs if pair is not None]
 
 

@@ -75,6 +75,21 @@ def test_highest_cost_holds_for_requests_side_by_side(limit, n_paid):
         assert [result.error is None for result in results] == [False] + [True] * 7
 
 
+def test_highest_cost_holds_at_few_requests_a_minute():
+    """The first is cheap, others cost ten times that: the third would exceed what they cost on average."""
+    METER.begin(price=(1, 2), max_cost=20 * EACH, requests_per_minute=600)
+    replies = iter([completion("a")])
+
+    def dear(_):
+        reply = completion("a")
+        reply.body["usage"] = {"prompt_tokens": 70, "completion_tokens": 30, "total_tokens": 100}
+        return reply
+
+    with serving(lambda body: next(replies, None) or dear(body)) as server:
+        OpenAIEngine("m", server.url, concurrency=8).chat([user(f"q{n}") for n in range(20)])
+        assert len(server.requests) == METER.requests == 3  # 1 + 10, 5.5 on average; then 21, 7 on average
+
+
 def test_requests_and_tokens_wait_their_turn():
     # 8 requests, the first at once: 7 × 60/1200 s, or 7 × 10 × 60/12,000 s; with a limit of cost they wait for the
     # first one, which takes longer, and then still in turn

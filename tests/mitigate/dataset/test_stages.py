@@ -137,7 +137,7 @@ def test_topics_and_documents_of_all_kinds(tmp_path):
     assert read_corpus([lines, folder / "sub" / "more.jsonl", folder / "sub"], out) == (5, 1)  # files of one name
     again = (folder / "sub" / "more.jsonl").as_posix()
     assert [d["document"] for d in read_rows(out)] == ["more.jsonl:1", "a.md", f"{again}:1", "0", "Red_Lamp.txt"]
-    assert read_corpus([lines, lines], out) == (2, 4)  # twice the same file
+    assert read_corpus([lines, folder / ".." / lines.name], out) == (2, 4)  # twice the same file
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match=r"holds no file that ends in \.md"):
         read_corpus([tmp_path / "empty"], out)

@@ -349,7 +349,7 @@ def test_the_last_question_is_found():
 
     assert asked([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]) == "a"
     parts = [{"type": "text", "text": "x"}, {"type": "image_url", "image_url": {}}, {"type": "text", "text": "y"}]
-    assert asked([{"role": "user", "content": parts}]) == "xy"
+    assert asked([{"role": "user", "content": parts}]) == "x\ny"
     for nothing in (None, [], "text", [{"role": "assistant", "content": "b"}], [None, {"role": "user"}]):
         assert asked(nothing) is None
 

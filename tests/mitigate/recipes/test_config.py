@@ -106,7 +106,7 @@ def test_check_prints_the_resolved_recipe(recipe, capsys):
     ("discriminative", "training.optim=adamw_bnb_8bit", "training.optim: adamw_bnb_8bit needs bitsandbytes: pip"),
     ("generative", f"dialogue=[{__file__}]", "expected files under `dialogue` and a share above 0, or neither"),
     ("generative", "mix.annotation=0.5", "expected shares that sum to 1, got 0"),
-    ("generative", "dialogue=[nowhere.jsonl]", "cannot read nowhere.jsonl: no such file"),
+    ("generative", "dialogue=[nowhere.jsonl]", "dialogue: cannot read nowhere.jsonl: no such file"),
     ("generative", "mix={annotation: 0.5, dialogue: 0.5}", "expected files under `dialogue`"),
     ("generative", "prompts=[nonsense]", "prompts: expected some of plain"),
     ("generative", f"prompts=[{', '.join(names_of('tagged', 'en'))}]", "at least one wording to be held out"),

@@ -485,6 +485,7 @@ def test_pairs_teach_when_to_say_nothing(dpo, work):
     asked = {str(row["prompt"]): place % 2 > 0 for place, row in enumerate(questions.train)}
     assert {asked[str(p["prompt"])] for p in silent["chosen"]} == {False}
     assert {asked[str(p["prompt"])] for p in pairs if p not in silent["chosen"]} == {True}
+    assert silent["rejected"]
     others = [(p["chosen"], p["rejected"]) for p in pairs if p not in silent["chosen"] + silent["rejected"]]
     assert others
     assert all(one in [(p["chosen"], p["rejected"]) for p in build_pairs(rows)] for one in others)

@@ -150,7 +150,7 @@ def test_what_is_kept_trains_like_gold():
 
 def test_wrong_recipes_and_rounds_without_agreement(work, monkeypatch, capsys):
     assert main(["run", "recipe.yaml", "unlabelled=[none.jsonl]"]) == 2
-    assert "cannot read none.jsonl: no such file" in capsys.readouterr().err
+    assert "unlabelled: cannot read none.jsonl: no such file" in capsys.readouterr().err
     monkeypatch.setattr("mitigate.recipes.self_training.find_spec", lambda _: None)
     assert main(["run", "recipe.yaml", "engine=vllm"]) == 2
     assert "engine: vllm is not installed: pip install 'hallucination-toolkit[vllm]'" in capsys.readouterr().err

@@ -62,6 +62,11 @@ def test_silence_is_better_or_worse_than_answers():
     assert [pair[side][0]["content"] for side in ("chosen", "rejected")] == ["Xx. Xx.", silence]
     assert pair["rejected_sentences"] == [{**whole, "label": "unsupported"}]
     assert pair["rejected_item"] == {"sents": [silence], "type": ["hallucination"]}
+    other = {"start": 0, "end": 23, "label": "unverifiable"}  # judged wrongly
+    alike = [sample("c", answer=silence), {**sample("", answer="The text does not tell."), "sentences": [other]}]
+    found = against_silence([*alike, *said], silence, False)
+    assert (found or {})["rejected"] == [{"role": "assistant", "content": "Xx. Xx."}]
+    assert against_silence(alike, silence, False) is None
     assert against_silence(said[:3], silence, True) is None  # no answer to prefer
     assert against_silence([said[0], said[3]], silence, False) is None  # nothing to unlearn
 
@@ -283,10 +288,12 @@ def test_command_rejects_lines_and_options(tmp_path, capsys):
     assert "in.jsonl:4: sentences: expected the list that `mitigate annotate` writes, got 3" in err
     assert "in.jsonl:5: sentences[0]: expected start and end inside the answer (3 characters)" in err
     assert read_rows(output) == build_pairs(rows[:2])
-    asked = [{**sample("s", "c"), "answerable": 1}, *({**sample("c", q), "answerable": False} for q in "de")]
+    assert main([*args, "--silence", " ", "--overwrite"]) == 2
+    assert "--silence: expected a text, got ' '" in capsys.readouterr().err
+    asked = [{**sample("s", "c"), "answerable": "no"}, *({**sample("c", q), "answerable": False} for q in "de")]
     write_rows(source, [*rows[:3], *asked])
     assert main([*args, "--silence", "No.", "--overwrite"]) == 3
-    assert "in.jsonl:4: answerable: expected true or false, got 1" in capsys.readouterr().err
+    assert 'in.jsonl:4: answerable: expected true or false, got "no"' in capsys.readouterr().err
     said = [tuple(pair[side][0]["content"] for side in ("chosen", "rejected")) for pair in read_rows(output)]
     assert said == [("Xx.", "Xx."), ("Xx.", "No."), ("No.", "Xx."), ("No.", "Xx.")]  # questions a, b, d and e
     assert len(read_rows(tmp_path / "pairs.jsonl.rejected.jsonl")) == 1
