@@ -252,18 +252,18 @@ def labelled(work: Path) -> list[Row]:
 
 
 def by_judges(asked: Sequence[Row], labels: Sequence[Row], work: Path) -> list[Row]:
-    """Rows of how REWARD, as it comes and taught, tells the labelled factual sentences of today's arms apart."""
+    """Rows of how the judges, and the one that was taught, tell labelled factual sentences of today's arms apart."""
     texts, own = {r["id"]: r["reference"] for r in asked}, [r for r in labels if r["label"] != "no_fact"]
     gold, areas, shown = [r["label"] for r in own], dict[str, Statistic](), []
     wrong, ids = np.array([label in HALLUCINATED for label in gold], bool), [r["id"] for r in own]
     taught = load_annotator(str(work / "tuned" / "annotator"), calibration=work / "calibration-tuned.json")
-    for name, judge in {"as it comes": load_annotator(REWARD), "taught": taught}.items():
+    for name, judge in {**{name: load_annotator(name) for name in (REWARD, JUDGE)}, "taught": taught}.items():
         said = judge.predict([{**r, "reference": texts[r["id"]]} for r in own])
         areas[name] = two_way_statistics(gold, [s.label for s in said], [s.scores for s in said])["auc"]
         flagged = np.array([s.label in HALLUCINATED for s in said], float)
         for kind, rows in {"hallucinated": wrong, "supported": ~wrong}.items():
             shown.append(mean_row(f"judge {name}: flagged, of {kind}", np.where(rows, flagged, np.nan), ids, "%"))
-    areas["taught − as it comes"] = minus(areas["taught"], areas["as it comes"])
+    areas |= {f"{name} − {REWARD}": minus(areas[name], areas[REWARD]) for name in (JUDGE, "taught")}
     limits, n = bootstrap(areas, ids), len(own)
     return shown + [row(f"judge {name}: AUC", n, area(np.ones(n)), limits[name]) for name, area in areas.items()]
 

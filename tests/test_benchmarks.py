@@ -359,11 +359,11 @@ def test_judges_of_the_proof_as_by_hand(proof, monkeypatch):
     monkeypatch.setitem(proof, "load_annotator", load)
     rows = proof["by_judges"]([{"id": i, "reference": "x"} for i in range(4)], labels, Path())
     value = {r["what"].removeprefix("judge "): (r["n"], r["value"]) for r in rows}
-    assert value["as it comes: flagged, of hallucinated"] == (2, 50.0)
+    assert value["embedded: flagged, of hallucinated"] == value["embedded-fast: flagged, of hallucinated"] == (2, 50.0)
     assert value["taught: flagged, of hallucinated"] == (2, 100.0)
     assert value["taught: flagged, of supported"] == (1, 0.0)
-    assert (value["as it comes: AUC"], value["taught: AUC"]) == ((3, 0.5), (3, 1.0))
-    assert value["taught − as it comes: AUC"] == (3, 0.5)
+    assert (value["embedded: AUC"], value["taught: AUC"]) == ((3, 0.5), (3, 1.0))
+    assert (value["taught − embedded: AUC"], value["embedded-fast − embedded: AUC"]) == ((3, 0.5), (3, 0.0))
 
 
 def test_proof_divergence_is_kl_a_token(proof, tmp_path, monkeypatch):
