@@ -9,22 +9,9 @@ output is what `mitigate.rl.dpo` and TRL's DPO trainer read. Leaves out sampling
 
 from __future__ import annotations
 
-from functools import partial
-
 from annotators.records import LABELS
 from mitigate.cli.options import Args, Subparsers, add_command, print_json
-from mitigate.io import (
-    REJECTED,
-    Problem,
-    Record,
-    UsageError,
-    check_texts,
-    counted,
-    read_whole,
-    rejected_path,
-    shown,
-    write_lines,
-)
+from mitigate.io import REJECTED, Problem, Record, check_texts, counted, read_whole, rejected_path, shown, write_lines
 from mitigate.rl.preferences import build_pairs, is_judged
 
 
@@ -45,19 +32,12 @@ def add_parser(subparsers: Subparsers) -> None:
         "one's supported sentences are copied by at most X more than the other's hallucinated ones, from -1 to 1."
     )
     parser.number("--copy-gap", text, "a number from -1 to 1", lambda gap: -1 <= gap <= 1, "X")
-    text = (
-        'TEXT, such as "The text does not tell.", is chosen where answers have "answerable": false, and rejected where '
-        "they don't and make no pair."
-    )
-    parser.option("--silence", text, "TEXT")
     parser.set_defaults(run=run)
 
 
-def check_annotated(record: Record, *, answerable: bool = False) -> list[Problem]:
-    """Problems of an annotated answer: question, reference, answer and its sentences, and whether it has an answer."""
+def check_annotated(record: Record) -> list[Problem]:
+    """Problems of an annotated answer: question, reference, answer and its sentences."""
     problems = check_texts(record, question="text", reference="any", answer="text")
-    if answerable and record.get("answerable") not in (None, True, False):
-        problems.append(Problem.of(record, "answerable", "true or false"))
     sentences = record.get("sentences")
     if not isinstance(sentences, list):
         return [*problems, Problem.of(record, "sentences", "the list that `mitigate annotate` writes")]
@@ -71,12 +51,9 @@ def check_annotated(record: Record, *, answerable: bool = False) -> list[Problem
 
 
 def run(args: Args) -> int:
-    if args.silence is not None and not args.silence.strip():
-        raise UsageError(f"--silence: expected a text, got {args.silence!r}")
     args.check_files()
-    check = partial(check_annotated, answerable=args.silence is not None)
-    samples, rejected = read_whole(args.input, check, args.output)
-    pairs = build_pairs(samples, min_gap=args.min_gap, copy_gap=args.copy_gap, silence=args.silence)
+    samples, rejected = read_whole(args.input, check_annotated, args.output)
+    pairs = build_pairs(samples, min_gap=args.min_gap, copy_gap=args.copy_gap)
     write_lines(args.output, pairs)
     n = len({(sample["question"], sample["reference"]) for sample in samples})
     if args.json:

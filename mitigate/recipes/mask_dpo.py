@@ -17,7 +17,7 @@ from mitigate.recipes.config import Section
 from mitigate.recipes.data import HELD_OUT, Questions
 from mitigate.recipes.folder import RunFolder
 from mitigate.recipes.trainer import fit_and_save, rl_arguments, starting_point
-from mitigate.rl.preferences import KEPT, pair_of, sentences_of
+from mitigate.rl.preferences import KEPT, best_against_worst, sentences_of
 
 SAMPLED, PAIRS = "sampled.jsonl", "pairs.jsonl"
 SIDES, CUT = ("chosen", "rejected"), ("chosen_cut_off", "rejected_cut_off")
@@ -33,9 +33,6 @@ class Sampling(Section):
     min_gap: float = Field(default=0.0, ge=0, le=1, description="smallest difference of the two rates of a pair")
     # Largest difference in copying; then the least copied best and the most copied worst answer make a pair.
     copy_gap: float | None = Field(default=None, ge=-1, le=1)
-    # What to say where a row has "answerable": false; where it is true or missing, a question without another pair has
-    # its best answer against this.
-    silence: str | None = Field(default=None, pattern=r"\S")
     chat_template_kwargs: dict[str, Any] = Field(default={}, description="also for training, and before and after it")
 
 
@@ -99,11 +96,10 @@ def prepare(options: Options, questions: Questions, folder: RunFolder) -> None:
     samples: dict[int, list[Record]] = {}
     for row in folder.rows(SAMPLED):
         samples.setdefault(row["place"], []).append(row)
-    bounds = how.model_dump(include={"min_gap", "copy_gap", "silence"})
     pairs = [  # with the prompt as it was asked
         pair | {"prompt": questions.train[place]["prompt"]}
         for place, own in samples.items()
-        if (pair := pair_of(own, **bounds)) is not None
+        if (pair := best_against_worst(own, min_gap=how.min_gap, copy_gap=how.copy_gap)) is not None
     ]
     if not pairs:
         bound = "" if how.copy_gap is None else f", of which the better one copies at most {how.copy_gap} more"

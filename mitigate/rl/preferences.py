@@ -14,7 +14,7 @@ from typing import Any
 from annotators.evaluation.anah import named_spans
 from annotators.evaluation.metrics import UNSUPPORTED
 from annotators.records import HALLUCINATED, LABELS, hallucination_rate
-from mitigate.rewards.inputs import Answer, cannot_tell, copied, reference_text
+from mitigate.rewards.inputs import copied
 
 FALSE = HALLUCINATED | {UNSUPPORTED}  # a pair of Mask-DPO does not say which of the two
 KEPT = {"chosen": frozenset({"supported"}), "rejected": FALSE}
@@ -59,38 +59,6 @@ def best_against_worst(
         most, _, rejected = max((copied(one, FALSE) or 0.0, -i, one) for i, one in enumerate(worst))
         if least - most > copy_gap + 1e-9:
             return None
-    return _pair(chosen, rejected, low, high)
-
-
-def against_silence(samples: Sequence[Mapping[str, Any]], silence: str, answerable: bool) -> dict[str, Any] | None:
-    """The pair that teaches when to say ``silence``, such as "The text does not tell.", or None.
-
-    Where a question can be answered, the answer without a hallucinated sentence whose supported ones are copied least
-    is chosen, and silence rejected; else silence is chosen, and the worst answer rejected. Silence counts on both
-    sides, as if it were supported or not. Samples that say the like take no part, and no gap is asked for. Returns a
-    pair as of :func:`best_against_worst`.
-    """
-    samples = [one for one in samples if one["answer"].strip() != silence and not _silent(one)]
-    if not samples:
-        return None
-    rates = [hallucination_rate([sentence["label"] for sentence in sample["sentences"]]) for sample in samples]
-    whole = {"start": 0, "end": len(silence), "label": UNSUPPORTED if answerable else "supported"}
-    own = {**samples[0], "answer": silence, "sentences": [whole], "cut_off": False}
-    if answerable:
-        clean = [one for one, rate in zip(samples, rates, strict=True) if rate == 0]
-        return _pair(min(clean, key=lambda one: copied(one, KEPT["chosen"]) or 0.0), own, 0.0, 1.0) if clean else None
-    worst = max(range(len(samples)), key=lambda i: rates[i] or 0.0)
-    return _pair(own, samples[worst], 0.0, high) if (high := rates[worst] or 0.0) > 0 else None
-
-
-def _silent(sample: Mapping[str, Any]) -> bool:
-    """Whether every sentence says that the reference does not tell."""
-    reference = reference_text(sample["reference"])
-    answer = Answer(sample["answer"], (), False, reference, sample["question"], None, None)
-    return all(cannot_tell(answer, answer.text[s["start"] : s["end"]]) for s in sample["sentences"])
-
-
-def _pair(chosen: Mapping[str, Any], rejected: Mapping[str, Any], low: float, high: float) -> dict[str, Any]:
     sides = {"chosen": chosen, "rejected": rejected}
     kept = ("start", "end", "label")
     return {
@@ -105,29 +73,14 @@ def _pair(chosen: Mapping[str, Any], rejected: Mapping[str, Any], low: float, hi
     }
 
 
-def pair_of(
-    samples: Sequence[Mapping[str, Any]], *, min_gap: float = 0.0, copy_gap: float | None = None,
-    silence: str | None = None,
-) -> dict[str, Any] | None:  # fmt: skip
-    """The best of one question's samples against the worst; with a ``silence`` that is chosen where the samples say
-    ``"answerable": false``, and rejected where they don't and have no pair.
-    """
-    answerable = samples[0].get("answerable") is not False
-    pair = best_against_worst(samples, min_gap=min_gap, copy_gap=copy_gap)
-    if silence is None or (answerable and pair is not None):
-        return pair
-    return against_silence(samples, silence, answerable)
-
-
 def build_pairs(
-    samples: Iterable[Mapping[str, Any]], *, min_gap: float = 0.0, copy_gap: float | None = None,
-    silence: str | None = None,
-) -> list[dict[str, Any]]:  # fmt: skip
-    """``pair_of`` each (question, reference) that has one, in order of first appearance."""
+    samples: Iterable[Mapping[str, Any]], *, min_gap: float = 0.0, copy_gap: float | None = None
+) -> list[dict[str, Any]]:
+    """One pair for each (question, reference) whose samples differ, in order of first appearance."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for sample in samples:
         groups.setdefault((sample["question"], sample["reference"]), []).append(sample)
-    pairs = (pair_of(group, min_gap=min_gap, copy_gap=copy_gap, silence=silence) for group in groups.values())
+    pairs = (best_against_worst(group, min_gap=min_gap, copy_gap=copy_gap) for group in groups.values())
     return [pair for pair in pairs if pair is not None]
 
 

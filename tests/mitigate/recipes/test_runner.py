@@ -473,24 +473,6 @@ def test_pairs_are_bounded_in_copying(dpo, work):
         chosen(-1.0)
 
 
-def test_pairs_teach_when_to_say_nothing(dpo, work):
-    rows = [{**row, "answerable": row["place"] % 2 > 0} for row in read_rows(dpo / "sampled.jsonl")]
-    options = load(recipe(work, DPO, sampling={**DPO["sampling"], "silence": "It does not say."}))
-    questions = read_questions(options, None)
-    with open_run(work / "silence", options) as folder:
-        folder.append("sampled.jsonl", rows)
-        mask_dpo.prepare(options, questions, folder)
-        pairs = list(folder.rows("pairs.jsonl"))
-    silent = {side: [p for p in pairs if p[side][0]["content"] == "It does not say."] for side in mask_dpo.SIDES}
-    asked = {str(row["prompt"]): place % 2 > 0 for place, row in enumerate(questions.train)}
-    assert {asked[str(p["prompt"])] for p in silent["chosen"]} == {False}
-    assert {asked[str(p["prompt"])] for p in pairs if p not in silent["chosen"]} == {True}
-    assert silent["rejected"]
-    others = [(p["chosen"], p["rejected"]) for p in pairs if p not in silent["chosen"] + silent["rejected"]]
-    assert others
-    assert all(one in [(p["chosen"], p["rejected"]) for p in build_pairs(rows)] for one in others)
-
-
 @pytest.mark.parametrize(("changed", "message"), [
     ("data=nowhere.jsonl", "data: no such file 'nowhere.jsonl'"),
     ("evaluation={data: {dev: nowhere.jsonl}}", "evaluation.data: dev: no such file 'nowhere.jsonl'"),

@@ -16,7 +16,7 @@ from mitigate.cli.main import main
 from mitigate.rewards.inputs import copied
 from mitigate.rl.credit import special_ids
 from mitigate.rl.dpo import MASK_DPO, PAPER_MASK_DPO, MaskDPOCollator
-from mitigate.rl.preferences import against_silence, best_against_worst, build_pairs, published_item, sentences_of
+from mitigate.rl.preferences import best_against_worst, build_pairs, published_item, sentences_of
 from tests.helpers.jsonl import read_rows, write_rows
 
 SHORT = {"s": "supported", "c": "contradictory", "u": "unverifiable", "n": "no_fact", "?": None}
@@ -44,31 +44,6 @@ def test_best_against_worst_by_hand():
     assert pair["rejected_sentences"][1] == {"start": 4, "end": 7, "label": "unverifiable"}
     assert pair["prompt"] == [{"role": "user", "content": "q"}]
     assert pair["rejected"] == [{"role": "assistant", "content": "Xx. Xx. Xx."}]
-
-
-def test_silence_is_better_or_worse_than_answers():
-    silence = "It does not say."
-    said = [sample("n"), sample("su"), {**sample("cu"), "cut_off": True}, sample("ss")]
-    pair = against_silence(said, silence, False)  # of rates none, 1/2, 1, 0
-    assert pair is not None
-    whole = {"start": 0, "end": len(silence)}
-    assert [pair[side][0]["content"] for side in ("chosen", "rejected")] == [silence, "Xx. Xx."]
-    assert (pair["chosen_sentences"], pair["chosen_rate"], pair["rejected_rate"]) == (
-        [{**whole, "label": "supported"}], 0.0, 1.0
-    )  # fmt: skip
-    assert (pair["chosen_cut_off"], pair["rejected_cut_off"]) == (False, True)
-    pair = against_silence(said, silence, True)
-    assert pair is not None
-    assert [pair[side][0]["content"] for side in ("chosen", "rejected")] == ["Xx. Xx.", silence]
-    assert pair["rejected_sentences"] == [{**whole, "label": "unsupported"}]
-    assert pair["rejected_item"] == {"sents": [silence], "type": ["hallucination"]}
-    other = {"start": 0, "end": 23, "label": "unverifiable"}  # judged wrongly
-    alike = [sample("c", answer=silence), {**sample("", answer="The text does not tell."), "sentences": [other]}]
-    found = against_silence([*alike, *said], silence, False)
-    assert (found or {})["rejected"] == [{"role": "assistant", "content": "Xx. Xx."}]
-    assert against_silence(alike, silence, False) is None
-    assert against_silence(said[:3], silence, True) is None  # no answer to prefer
-    assert against_silence([said[0], said[3]], silence, False) is None  # nothing to unlearn
 
 
 def test_sentences_in_the_published_form_by_hand():
@@ -288,12 +263,4 @@ def test_command_rejects_lines_and_options(tmp_path, capsys):
     assert "in.jsonl:4: sentences: expected the list that `mitigate annotate` writes, got 3" in err
     assert "in.jsonl:5: sentences[0]: expected start and end inside the answer (3 characters)" in err
     assert read_rows(output) == build_pairs(rows[:2])
-    assert main([*args, "--silence", " ", "--overwrite"]) == 2
-    assert "--silence: expected a text, got ' '" in capsys.readouterr().err
-    asked = [{**sample("s", "c"), "answerable": "no"}, *({**sample("c", q), "answerable": False} for q in "de")]
-    write_rows(source, [*rows[:3], *asked])
-    assert main([*args, "--silence", "No.", "--overwrite"]) == 3
-    assert 'in.jsonl:4: answerable: expected true or false, got "no"' in capsys.readouterr().err
-    said = [tuple(pair[side][0]["content"] for side in ("chosen", "rejected")) for pair in read_rows(output)]
-    assert said == [("Xx.", "Xx."), ("Xx.", "No."), ("No.", "Xx."), ("No.", "Xx.")]  # questions a, b, d and e
-    assert len(read_rows(tmp_path / "pairs.jsonl.rejected.jsonl")) == 1
+    assert len(read_rows(tmp_path / "pairs.jsonl.rejected.jsonl")) == 2
