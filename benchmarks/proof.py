@@ -17,7 +17,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from itertools import combinations, product
+from itertools import combinations, permutations, product
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ import numpy as np
 import yaml
 
 from annotators import load_annotator
-from annotators.evaluation.metrics import Statistic, bootstrap, minus, share_of, two_way_statistics
+from annotators.evaluation.metrics import Statistic, bootstrap, minus, share_of, supported_score, two_way_statistics
 from annotators.operating import FILE, Calibration
 from annotators.records import HALLUCINATED, LABELS
 from annotators.text.sentences import split_sentences
@@ -252,19 +252,20 @@ def labelled(work: Path) -> list[Row]:
 
 
 def by_judges(asked: Sequence[Row], labels: Sequence[Row], work: Path) -> list[Row]:
-    """Rows of how the judges, and the one that was taught, tell labelled factual sentences of today's arms apart."""
+    """Rows of how judges order labelled sentences of today's arms: all, and those about one question, as in pairs."""
     texts, own = {r["id"]: r["reference"] for r in asked}, [r for r in labels if r["label"] != "no_fact"]
-    gold, areas, shown = [r["label"] for r in own], dict[str, Statistic](), []
-    wrong, ids = np.array([label in HALLUCINATED for label in gold], bool), [r["id"] for r in own]
+    gold, ids, n = [r["label"] for r in own], [r["id"] for r in own], len(own)
+    areas, shown = dict[str, Statistic](), list[Row]()
+    both = [(i, j) for i, j in permutations(range(n), 2) if ids[i] == ids[j] and gold[i] == "supported" != gold[j]]
     taught = load_annotator(str(work / "tuned" / "annotator"), calibration=work / "calibration-tuned.json")
     for name, judge in {**{name: load_annotator(name) for name in (REWARD, JUDGE)}, "taught": taught}.items():
         said = judge.predict([{**r, "reference": texts[r["id"]]} for r in own])
-        areas[name] = two_way_statistics(gold, [s.label for s in said], [s.scores for s in said])["auc"]
-        flagged = np.array([s.label in HALLUCINATED for s in said], float)
-        for kind, rows in {"hallucinated": wrong, "supported": ~wrong}.items():
-            shown.append(mean_row(f"judge {name}: flagged, of {kind}", np.where(rows, flagged, np.nan), ids, "%"))
+        support = supported_score([s.scores for s in said])
+        areas[name] = two_way_statistics(gold, [s.label for s in said], support=support)["auc"]
+        won = np.array([(np.sign(support[i] - support[j]) + 1) / 2 for i, j in both])
+        shown.append(mean_row(f"judge {name}: AUC within questions", won, [ids[i] for i, _ in both]))
     areas |= {f"{name} − {REWARD}": minus(areas[name], areas[REWARD]) for name in (JUDGE, "taught")}
-    limits, n = bootstrap(areas, ids), len(own)
+    limits = bootstrap(areas, ids)
     return shown + [row(f"judge {name}: AUC", n, area(np.ones(n)), limits[name]) for name, area in areas.items()]
 
 

@@ -343,13 +343,13 @@ def test_proof_counts_each_verdict_once(proof, monkeypatch):
 
 
 def test_judges_of_the_proof_as_by_hand(proof, monkeypatch):
-    """Three factual sentences: one judge ranks a false one above the true one, the taught one none."""
+    """Three factual sentences: one judge ranks a false one above the true one of its question, the taught one none."""
     texts = [("contradictory", 0.1, 0.2), ("unverifiable", 0.9, 0.3), ("supported", 0.6, 0.8), ("no_fact", 0.5, 0.5)]
-    labels = [{"id": i, "sentence": str(i), "label": label} for i, (label, *_) in enumerate(texts)]
+    labels = [{"id": i > 0, "sentence": str(i), "label": label} for i, (label, *_) in enumerate(texts)]
 
     def load(name, calibration=None):
         def one(row):
-            p = texts[row["id"]][1 if calibration is None else 2]
+            p = texts[int(row["sentence"])][1 if calibration is None else 2]
             assert row["reference"] == "x"
             return SentenceAnnotation(row["sentence"], 0, 1, "checked", "supported" if p >= 0.5 else "contradictory", {
                 "supported": p, "contradictory": 1 - p, "unverifiable": 0.0, "no_fact": 0.0})  # fmt: skip
@@ -357,11 +357,10 @@ def test_judges_of_the_proof_as_by_hand(proof, monkeypatch):
         return SimpleNamespace(predict=lambda rows: [one(row) for row in rows])
 
     monkeypatch.setitem(proof, "load_annotator", load)
-    rows = proof["by_judges"]([{"id": i, "reference": "x"} for i in range(4)], labels, Path())
+    rows = proof["by_judges"]([{"id": i, "reference": "x"} for i in (False, True)], labels, Path())
     value = {r["what"].removeprefix("judge "): (r["n"], r["value"]) for r in rows}
-    assert value["embedded: flagged, of hallucinated"] == value["embedded-fast: flagged, of hallucinated"] == (2, 50.0)
-    assert value["taught: flagged, of hallucinated"] == (2, 100.0)
-    assert value["taught: flagged, of supported"] == (1, 0.0)
+    assert value["embedded: AUC within questions"] == value["embedded-fast: AUC within questions"] == (1, 0.0)
+    assert value["taught: AUC within questions"] == (1, 1.0)
     assert (value["embedded: AUC"], value["taught: AUC"]) == ((3, 0.5), (3, 1.0))
     assert (value["taught − embedded: AUC"], value["embedded-fast − embedded: AUC"]) == ((3, 0.5), (3, 0.0))
 
