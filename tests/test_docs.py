@@ -234,33 +234,28 @@ def test_readme_figures_of_mitigation_are_its_rows() -> None:
 def test_readme_figures_of_the_proof_are_its_rows() -> None:
     readme, rows = (ROOT / "README.md").read_text("utf-8"), result_rows("proof")
     by = "hallucinated by blind labels"
-    arms = (
-        "base of GRPO",
-        "GRPO, sentences",
-        "GRPO, scalar",
-        "base",
-        "Mask-DPO, copying alike",
-        "Mask-DPO, calibrated",
-    )
-    (j, untrained), (k, sentences), (m, scalar), (n, base), (i, alike), (o, calibrated) = (
+    arms = ["base of GRPO", "GRPO, sentences", "GRPO, scalar", "base", "Mask-DPO, calibrated"]
+    arms.append("GRPO, sentences, calibrated")
+    (j, untrained), (k, sentences), (m, scalar), (n, base), (o, calibrated), (i, grpo) = (
         (rows[f"{arm}: {by}"]["n"], with_interval(rows[f"{arm}: {by}"], ".1f", " %")) for arm in arms
     )
-    less = f"{rows[f'Mask-DPO, copying less: {by}']['value']:.1f} %"
-    each = [f"{rows[f'{arm}: hallucinated an answer by blind labels']['value']:.2f}" for arm in arms]
-    more = f"{rows['Mask-DPO, calibrated − base: copied']['value']:.2f}"
+    alike, less = (f"{rows[f'Mask-DPO, copying {one}: {by}']['value']:.1f}" for one in ("alike", "less"))
+    told = [f"{rows[f'{arm}: {by}, where the text answers']['value']:.1f}" for arm in arms[3:5]]
+    each = [f"{rows[f'{arm}: hallucinated an answer by blind labels']['value']:.2f}" for arm in arms[3:]]
+    more = [f"{rows[f'{arm} − base: copied']['value']:.2f}" for arm in arms[4:]]
     assert (
-        f"Of {n} factual sentences {base} are hallucinated before; after it {alike.partition(' [')[0]} of {i} by the "
-        f"reward as it comes (pairs copying less: {less}), {calibrated} of {o} by one calibrated on 354 labelled "
-        f"sentences (an answer: {each[3]}, then {each[5]}; copied: +{more})."
+        f"Of {n} factual sentences {base} are hallucinated, then {alike} and {less} % by the reward as it "
+        f"comes (two runs), {calibrated} of {o} by one calibrated on 354 labelled sentences (where the text answers: "
+        f"{told[0]}, then {told[1]} %; an answer: {each[0]}, then {each[1]}; copied: +{more[0]})."
     ) in readme
     assert (
-        f"{untrained} of {j} before; {sentences} of {k} with credit by sentence, {scalar} of {m} with one number. "
-        f"Answers get longer: {each[0]} false sentences each before, then {each[1]} and {each[2]}."
+        f"By the calibrated reward {grpo} of {i} (an answer: {each[2]}; copied: +{more[1]}). Earlier weights, two "
+        f"seeds: {untrained.partition(' [')[0]} of {j} before; {sentences} of {k} with credit by sentence, {scalar} of "
+        f"{m} with one number."
     ) in readme
     kept = json.loads((ROOT / "docs" / "results" / "proof.json").read_text("utf-8"))["parts"]["proof"]["tables"]
     assert sum(label != "no_fact" for _, _, label in kept["calibrate"]) == 354
-    grown = arms[1:3]
-    assert all(rows[f"{arm} − base: sentences"]["interval"][0] > 0 for arm in grown)
+    assert rows["GRPO, sentences, calibrated − base: sentences"]["interval"][0] > 0
 
 
 def with_interval(row: dict[str, Any], digits: str, unit: str = "") -> str:
