@@ -382,7 +382,7 @@ def main() -> None:
     if args.page:  # arms that were not run now stay as they were measured
         old = json.loads((RESULTS / "proof.json").read_text(encoding="utf-8"))["parts"]["proof"]["tables"]
         kept = [r for r in old["all"] if re.split(": | − ", r["what"])[0] not in found]
-        if (work / "calibration-tuned.json").is_file() and labels:
+        if (work / "calibration-tuned.json").is_file() and 0 < len(labels) == len(labelled(work)):
             rows += by_judges(asked, labels, work)
             kept = [r for r in kept if not r["what"].startswith("judge ")]
         tables: Row = {"settings": {k: str(v).replace(f"{ROOT}/", "") for k, v in vars(args).items()}}

@@ -303,7 +303,7 @@ def test_page_of_the_proof_keeps_arms_that_are_not_run_again(proof, tmp_path, mo
     for name, value in {
         "RESULTS": write_rows(tmp_path / "proof.json", [kept]).parent,
         "questions": lambda *_: [{"id": "a"}] * 3, "measured": lambda *_: [],
-        "labelled": lambda _: [{"number": 0, "arm": "best of 8"}, {"number": 1, "arm": "Mask-DPO"}],
+        "labelled": lambda _: [{"number": 0, "arm": "best of 8"}],
         "by_judges": lambda _, labels, __: [{"what": "judge taught: AUC", "n": len(labels), "value": 3}],
         "results": lambda found, _: [{"what": f"{arm}: x", "n": 2, "value": 1} for arm in found],
         "save": lambda *_, **made: saved.update(made),
