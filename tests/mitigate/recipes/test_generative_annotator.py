@@ -89,7 +89,7 @@ def test_three_turns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     with (tmp_path / "talk.jsonl").open("a") as talk:
         talk.write('{bad\n[1]\n{"messages": [{"content": "no role"}]}\n')
     with open_run(tmp_path / "run", options) as run:
-        task.run(options, run)
+        assert task.run(options, run) == 3
     assert [row["line"] for row in run.rows("dialogue.0.rejected.jsonl")] == [31, 32, 33]
     settings = json.loads((tmp_path / "run" / "annotator" / "annotator.json").read_text())
     assert settings["protocol"] == "three-turn"
