@@ -240,17 +240,18 @@ def test_readme_figures_of_the_proof_are_its_rows() -> None:
         (rows[f"{arm}: {by}"]["n"], with_interval(rows[f"{arm}: {by}"], ".1f", " %")) for arm in arms
     )
     alike, less = (f"{rows[f'Mask-DPO, copying {one}: {by}']['value']:.1f}" for one in ("alike", "less"))
+    taught = rows[f"Mask-DPO, taught: {by}"]
     gap = rows["GRPO, sentences, calibrated − base: share of hallucinated by blind labels"]
     each = [f"{rows[f'{arm}: hallucinated an answer by blind labels']['value']:.2f}" for arm in arms[3:]]
-    more = [f"{rows[f'{arm} − base: copied']['value']:.2f}" for arm in arms[4:]]
+    more = f"{rows['GRPO, sentences, calibrated − base: copied']['value']:.2f}"
     assert (
         f"Of {n} factual sentences {base} are hallucinated, then {alike} and {less} % by the reward as it "
-        f"comes (two runs), {calibrated} of {o} by one calibrated on 354 labelled sentences (an answer: {each[0]}, "
-        f"then {each[1]}; copied: +{more[0]})."
+        f"comes (two runs), {calibrated} of {o} by one calibrated on 354 labelled sentences, "
+        f"{taught['value']:.1f} % of {taught['n']} by one also taught; one run each."
     ) in readme
     assert (
         f"By the calibrated reward {grpo} of {i} ({with_interval(gap, '.1f', ' points')}; an answer: {each[0]}, then "
-        f"{each[2]}; copied: +{more[1]}). Earlier weights, two seeds: {untrained.partition(' [')[0]} of {j} before; "
+        f"{each[2]}; copied: +{more}). Earlier weights, two seeds: {untrained.partition(' [')[0]} of {j} before; "
         f"{sentences} of {k} with credit by sentence, {scalar} of {m} with one number."
     ) in readme
     kept = json.loads((ROOT / "docs" / "results" / "proof.json").read_text("utf-8"))["parts"]["proof"]["tables"]
