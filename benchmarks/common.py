@@ -192,7 +192,7 @@ def shown(value: object, unit: str = "") -> str:
     """A figure as the page prints it: shares with one decimal, other fractions with three digits or four; cells of a
     wide table stand side by side."""
     if isinstance(value, list):
-        return "|".join(map(str, value))
+        return " | ".join(map(str, value))
     if isinstance(value, float):
         return format(value, ".1f" if unit == "%" else ".3g" if abs(value) < 1 else ".4g")
     return "–" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
@@ -215,7 +215,7 @@ def rendered(kept: Mapping[str, Any]) -> str:
     lines = [f"# {kept['title']}", "", kept["question"], ""]
     lines += [f"    {part['command']}" for part in parts if "command" in part]
     for heads, group in groupby(parts, lambda part: part.get("columns", ["what", "n", "measured"])):
-        lines += ["", " | ".join(heads[:2]) + " | " + "|".join(heads[2:]), "|".join(["---"] * len(heads))]
+        lines += ["", " | ".join(heads), "|".join(["---"] * len(heads))]
         lines += [line(one) for part in group for one in part["rows"]]
     if kept.get("figure"):
         lines += ["", f"![{kept['title']}]({kept['figure']})"]
