@@ -104,7 +104,7 @@ def _of_transport(error: Exception) -> bool:
 async def _paced(request: Any) -> None:
     """Before each attempt of the client: its retries have their turns, too."""
     if request.headers.get("x-stainless-retry-count", "0") != "0":
-        await METER.again()
+        await METER.turn(again=True)
 
 
 class OpenAIEngine:
@@ -305,7 +305,7 @@ class OpenAIEngine:
                     except (self._openai.BadRequestError, self._openai.UnprocessableEntityError) as error:
                         if not self._adapt(str(error), sent):
                             raise
-                        await METER.again()
+                        await METER.turn(again=True)
             except (self._openai.OpenAIError, json.JSONDecodeError, UnicodeDecodeError) as error:
                 return explain(error, self.model, self.base_url)
             finally:

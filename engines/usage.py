@@ -40,28 +40,18 @@ class Meter:
         self.requests = self.prompt_tokens = self.reply_tokens = self.unreported = self.paid = self._in_flight = 0
         self.cost = self._next = self._first = self._last = 0.0
 
-    async def turn(self) -> str | None:
+    async def turn(self, *, again: bool = False) -> str | None:
         """``start``, when a request to a server has its turn: as many a minute as may be, and with a ``max_cost`` the
-        first one alone, since what one costs is not known before it is paid.
+        first one alone, since what one costs is not known before it is paid. One that is sent ``again`` only waits.
         """
         while True:
             with self._lock:
-                if (wait := self._wait()) <= 0 and (self.max_cost is None or self.paid or not self._in_flight):
-                    self._next = time.monotonic() + self._pause
-                    return self.start()
+                now = time.monotonic()
+                wait = self._next - now
+                if wait <= 0 and (again or self.max_cost is None or self.paid or not self._in_flight):
+                    self._next = now + self._pause
+                    return None if again else self.start()
             await asyncio.sleep(max(wait, 0.01))
-
-    async def again(self) -> None:
-        """Wait until a request that has had its turn may be sent once more."""
-        while True:
-            with self._lock:
-                if (wait := self._wait()) <= 0:
-                    self._next = time.monotonic() + self._pause
-                    return
-            await asyncio.sleep(wait)
-
-    def _wait(self) -> float:
-        return self._next - time.monotonic()
 
     def start(self) -> str | None:
         """Before a request to a server, which ``end`` follows: why it must not be made, or None.

@@ -94,7 +94,8 @@ def read_corpus(paths: Sequence[Path], output: Path) -> tuple[int, int]:
             if line.record is None:
                 bad.append((file, line))
                 continue
-            if (name := str("" if (given := line.record.get("id")) is None else given)) == "":
+            given = line.record.get("id")
+            if (name := "" if given is None else str(given)) == "":
                 short = file.relative_to(path) if path.is_dir() else Path(file.name)
                 place = "" if path.is_dir() else f":{line.number}"
                 name = f"{short.as_posix()}{place}"
