@@ -61,7 +61,7 @@ def check(options: Options) -> None:
 
 
 def run(options: Options, folder: RunFolder) -> int:
-    """Train, annotate and train anew; 3 where unlabelled lines were rejected."""
+    """Train, annotate and train anew; 3 where lines of answers or dialogues were rejected."""
     splits = load_splits(options.data, folder)
     gold, to_watch = watched(splits)
     answers, bad = _unlabelled(options, folder, {**splits, "watched": to_watch})
@@ -94,7 +94,7 @@ def run(options: Options, folder: RunFolder) -> int:
     first, last = (f"generative:transformers:{folder / f'round-{n}' / ANNOTATOR}" for n in (0, options.rounds))
     print(f"# what it gained: mitigate evaluate --compare {first} {last} --input {files}")
     print(f"# a server does not know how it was trained; give {generative.as_served(options)}")
-    return 3 if bad else 0
+    return 3 if bad or any(row.get("rejected_dialogues") for row in table) else 0
 
 
 def _unlabelled(options: Options, folder: RunFolder, splits: Mapping[str, Rows]) -> tuple[list[Record], int]:

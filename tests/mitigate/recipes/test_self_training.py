@@ -33,6 +33,8 @@ rounds: 1
 samples: 3
 agreement: 0.6
 reply_tokens: 16
+mix: {annotation: 0.95, dialogue: 0.05}
+dialogue: [talk.jsonl]
 training: {max_steps: 40, epochs: 1, learning_rate: 1e-2, batch_size: 2, max_tokens: 2048, evaluate_every: 20}
 prompts: [brief]
 """
@@ -59,6 +61,8 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_topics(tmp_path / "topics.jsonl", [topic(n) for n in range(6)])
     others = [{**answer(n), "question": "Why?"} for n in range(6)]  # about the documents of topics
     write_rows(tmp_path / "answers.jsonl", [*(answer(n) for n in range(14)), *others])
+    talk = '{"messages": [{"role": "user", "content": "Hi!"}, {"role": "assistant", "content": "Hello!"}]}'
+    (tmp_path / "talk.jsonl").write_text(talk + "\n{bad\n")
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -66,7 +70,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_killed_loop_ends_like_a_whole_one(work, monkeypatch, capsys):
     """Killed in the midst of annotating; the file that it was writing has a line that is cut off."""
-    assert main(["run", "recipe.yaml", "--output", "whole"]) == 0
+    assert main(["run", "recipe.yaml", "--output", "whole"]) == 3  # for a line of dialogues
     told = capsys.readouterr().out
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     words = [sys.executable, "-c", HELD, "run", "recipe.yaml", "--output", "cut"]
@@ -78,7 +82,7 @@ def test_a_killed_loop_ends_like_a_whole_one(work, monkeypatch, capsys):
     assert len(read_rows(labelled)) == 8
     with labelled.open("a") as file:
         file.write('{"question": "Wh')
-    assert main(["run", "recipe.yaml", "--output", "cut"]) == 0
+    assert main(["run", "recipe.yaml", "--output", "cut"]) == 3
     for name in ("labelled.1.jsonl", "train.jsonl"):
         assert read_rows(work / "cut" / name) == read_rows(work / "whole" / name)
     base, *trained = (
@@ -109,7 +113,7 @@ def test_a_killed_loop_ends_like_a_whole_one(work, monkeypatch, capsys):
     assert kept > 10
     assert (last["of"], last["kept"], last["labels"]) == (len(sentences), kept, {"no_fact": kept})
     assert last["unread"] == sum(one["votes"].get("failed", 0) for one in sentences) / (3 * len(sentences))
-    assert last["samples"] == first["samples"] + last["kept"]
+    assert last["samples_annotation"] == first["samples_annotation"] + last["kept"]
     assert "# what it gained: mitigate evaluate --compare generative:transformers:whole/round-0/annotator" in told
 
 
