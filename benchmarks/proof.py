@@ -85,7 +85,7 @@ def run_arm(work: Path, arm: str, seed: int, changed: Sequence[str]) -> Path:
     """The folder of an arm's run, made or gone on with; one that is done is compared with these keys."""
     how, name = ARMS[arm], ARMS[arm].get("run", arm)
     own = [key.replace("{work}", str(work)) for key in [*how["keys"], *how.get("own", [])]]
-    if any(key.startswith("reward.") and f"{work}/" in key and not Path(key.partition("=")[2]).exists() for key in own):
+    if any("calibration=" in key and not Path(key.partition("=")[2]).exists() for key in own):
         to_label(work)
     keys = [f"data={work / how['data']}", f"seed={seed}", *own]
     if how["data"] == "train.jsonl":
@@ -131,7 +131,7 @@ def answers(folder: Path, arm: str, tokenizer: Any) -> list[Row]:
         when = "before" if arm == "base" else "after"
         rows = [{**asked[r["id"]], **r} for r in read_rows(folder / "samples.jsonl") if r["when"] == when]
     else:
-        rows = [{**r, "answer": r["stages"]["chosen"]["answer"] or ""} for r in read_rows(folder / "results.jsonl")]
+        rows = [{**r, "answer": r["answer"] or ""} for r in read_rows(folder / "results.jsonl")]
     for r in rows:
         text = r["answer"].rstrip()
         # Tokenised anew, a text may have a few tokens fewer than were written.
