@@ -252,10 +252,10 @@ def labelled(work: Path) -> list[Row]:
 
 
 def by_judges(asked: Sequence[Row], labels: Sequence[Row], work: Path) -> list[Row]:
-    """Rows of how judges order labelled sentences of today's arms: all, and those about one question, as in pairs."""
-    texts, own = {r["id"]: r["reference"] for r in asked}, [r for r in labels if r["label"] != "no_fact"]
+    """Rows of how judges order labelled sentences of arms that train: all, and those about one question."""
+    own = [r for r in labels if r["label"] != "no_fact" and ARMS[r["arm"]]["data"] == "train.jsonl"]
     gold, ids, n = [r["label"] for r in own], [r["id"] for r in own], len(own)
-    areas, shown = dict[str, Statistic](), list[Row]()
+    texts, areas, shown = {r["id"]: r["reference"] for r in asked}, dict[str, Statistic](), list[Row]()
     both = [(i, j) for i, j in permutations(range(n), 2) if ids[i] == ids[j] and gold[i] == "supported" != gold[j]]
     taught = load_annotator(str(work / "tuned" / "annotator"), calibration=work / "calibration-tuned.json")
     for name, judge in {**{name: load_annotator(name) for name in (REWARD, JUDGE)}, "taught": taught}.items():

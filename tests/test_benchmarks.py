@@ -274,8 +274,9 @@ def test_proof_runs_and_refuses(proof, tmp_path, monkeypatch, capsys):
 
 
 def test_proof_takes_answers_without_cut_ends(proof, tmp_path):
-    stages = {"first": {"answer": "One."}, "chosen": {"answer": None}}
-    write_rows(tmp_path / "best" / "results.jsonl", [{"id": "a", "answer": "given", "stages": stages}])
+    stages = {"first": {"answer": "One."}, "chosen": {"answer": "One. Two."}}  # of which one may be taken out
+    asked = [{"id": "a", "answer": "Two.", "stages": stages}, {"id": "b", "answer": None, "stages": stages}]
+    write_rows(tmp_path / "best" / "results.jsonl", asked)
     long = "It is red. " + "very " * 58 + "big"
     when = (("before", "no"), ("after", long), ("after", f"{long}."))
     samples = [{"when": w, "id": "a", "answer": t} for w, t in when]  # a run keeps no kind of question
@@ -288,7 +289,7 @@ def test_proof_takes_answers_without_cut_ends(proof, tmp_path):
         assert folder == "best" or {r["kind"] for r in rows} == {"open"}
         return [(r["answer"], r["given"], r["cut off"]) for r in rows]
 
-    assert found("best", "best of 8") == [("", "", False)]
+    assert found("best", "best of 8") == [("Two.", "Two.", False), ("", "", False)]
     assert found("grpo", "base") == [("no", "no", False)]
     assert found("grpo", "GRPO, scalar") == [("It is red.", long, True), (f"{long}.", f"{long}.", False)]
 
@@ -345,7 +346,8 @@ def test_proof_counts_each_verdict_once(proof, monkeypatch):
 def test_judges_of_the_proof_as_by_hand(proof, monkeypatch):
     """Three factual sentences: one judge ranks a false one above the true one of its question, the taught one none."""
     texts = [("contradictory", 0.1, 0.2), ("unverifiable", 0.9, 0.3), ("supported", 0.6, 0.8), ("no_fact", 0.5, 0.5)]
-    labels = [{"id": i > 0, "sentence": str(i), "label": label} for i, (label, *_) in enumerate(texts)]
+    labels = [{"id": i > 0, "sentence": str(i), "label": label, "arm": "base"} for i, (label, *_) in enumerate(texts)]
+    labels.append({**labels[1], "arm": "best of 8"})  # which a judge chose
 
     def load(name, calibration=None):
         def one(row):
