@@ -85,8 +85,9 @@ def run_arm(work: Path, arm: str, seed: int, changed: Sequence[str]) -> Path:
     """The folder of an arm's run, made or gone on with; one that is done is compared with these keys."""
     how, name = ARMS[arm], ARMS[arm].get("run", arm)
     own = [key.replace("{work}", str(work)) for key in [*how["keys"], *how.get("own", [])]]
-    if any("calibration=" in key and not Path(key.partition("=")[2]).exists() for key in own):
-        to_label(work)
+    missing = [key for key in own if f"{work}/" in key and not Path(key[key.index(f"{work}/") :]).exists()]
+    if missing:
+        sys.exit(f"{arm}: run its policy's arm first") if "engine=" in missing[0] else to_label(work)
     keys = [f"data={work / how['data']}", f"seed={seed}", *own]
     if how["data"] == "train.jsonl":
         keys += [f"evaluation.data={{held-out: {work / 'held_out.jsonl'}}}", f"evaluation.questions={10**6}"]
@@ -252,7 +253,7 @@ def labelled(work: Path) -> list[Row]:
 
 
 def by_judges(asked: Sequence[Row], labels: Sequence[Row], work: Path) -> list[Row]:
-    """Rows of how judges order labelled sentences of arms that train: all, and those about one question."""
+    """Rows of how judges order labelled sentences that no judge chose: all, and those about one question."""
     own = [r for r in labels if r["label"] != "no_fact" and ARMS[r["arm"]]["data"] == "train.jsonl"]
     gold, ids, n = [r["label"] for r in own], [r["id"] for r in own], len(own)
     texts, areas, shown = {r["id"]: r["reference"] for r in asked}, dict[str, Statistic](), list[Row]()
@@ -354,7 +355,7 @@ def of_arms(rows: Sequence[Row]) -> list[Row]:
 def main() -> None:
     made = parser(__doc__)
     made.add_argument("--work", type=Path, default=ROOT / "out" / "proof", help="where runs are kept")
-    made.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
+    made.add_argument("--arms", nargs="+", choices=ARMS, default=[a for a in ARMS if "earlier" not in ARMS[a]])
     made.add_argument("--seeds", type=int, nargs="+", choices=range(3), default=range(3), help="most arms have 0 only")
     made.add_argument("--held-out", type=int, default=300, help="documents; fewer to try the program")
     made.add_argument("--train", type=int, default=400, help="questions to train on")
@@ -392,8 +393,7 @@ def main() -> None:
         for name, seed, *_ in DRAWS:  # the first calibrated, both taught
             own = [[r[k] for k in ("question", "sentence", "label")] for r in read_rows(work / name) if r["label"]]
             tables[seed] = own or old.get(seed, [])
-        judges = ", ".join(f"{name} {fingerprint}" for name, fingerprint in fingerprints().items())
-        about = f"{SAID['says'].strip()} Now they are {judges}."
+        about = f"{SAID['says'].strip()} Now they are {', '.join(map(' '.join, fingerprints().items()))}."
         heads = ["arm", "factual sentences labelled", *COLUMNS, *(f"abstained {kind}" for kind in ABSTAINED)]
         save("proof", "proof", of_arms(rows), tables=tables, about=about, packages=["trl", "peft"], columns=heads)
     if args.blind:

@@ -245,14 +245,18 @@ def test_proof_runs_and_refuses(proof, tmp_path, monkeypatch, capsys):
 
     sampled = [{"place": i, "question": f"q{i}", "reference": f"{i}", "sentences": told(i)} for i in (0, 0, 1)]
     write_rows(tmp_path / "mask-dpo-copying-less-0" / "sampled.jsonl", sampled)
-    for _ in range(2):  # one sentence a question, then the others; labels stay, and what training leaves is written
+    # One sentence a question, then the others; labels stay, and what training leaves is written.
+    for arm in ("Mask-DPO, taught", "best of 8, calibrated"):
         with pytest.raises(SystemExit, match=r"label .*/mine/sentences .*\nmitigate calibrate --input"):
-            proof["run_arm"](tmp_path, "Mask-DPO, calibrated", 0, [])
+            proof["run_arm"](tmp_path, arm, 0, [])
         drawn = [list(read_rows(tmp_path / name)) for name, *_ in proof["DRAWS"]]
         assert [sorted(r["question"] for r in rows) for rows in drawn] == [["q0", "q1"]] * 2
         assert len({(r["question"], r["sentence"]) for rows in drawn for r in rows}) == 4
         for (name, *_), rows in zip(proof["DRAWS"], drawn, strict=True):
             write_rows(tmp_path / name, [{**r, "label": "supported"} for r in rows])
+    (tmp_path / "calibration.json").touch()
+    with pytest.raises(SystemExit, match="flagged deleted: run its policy's arm first"):
+        proof["run_arm"](tmp_path, "calibrated, best of 8, flagged deleted", 0, [])
     left = {r["question"] for r in drawn[0] if fold_of(group_rows([r])[0]) in (0, 1)}
     assert 0 < len(left) < 2  # of the two questions one stays out of training
     assert {(r["question"], r["label"]) for r in read_rows(held)} == {(one, "supported") for one in left}
