@@ -243,12 +243,13 @@ def test_readme_figures_of_the_proof_are_its_rows() -> None:
     taught, best = (rows[f"{arm}: {by}"] for arm in ("Mask-DPO, taught", "best of 8, calibrated"))
     gap = rows["GRPO, sentences, calibrated − base: share of hallucinated by blind labels"]
     each = [f"{rows[f'{arm}: hallucinated an answer by blind labels']['value']:.2f}" for arm in arms[3:]]
-    first, more, second = (f"{rows[f'{arm} − base: copied']['value']:.2f}" for arm in arms[4:])
+    copying = [f"{rows[f'{arm} − base: copied']['value']:.2f}" for arm in (*arms[4:], "best of 8, calibrated")]
+    first, more, second, third = copying
     assert (
         f"Of {n} factual sentences {base} are hallucinated, then {alike} and {less} % by the reward as it "
         f"comes, {calibrated} of {o} and {again} of {q} by one calibrated on 354 labelled sentences "
         f"(two runs; copied: +{first}, +{second}), {taught['value']:.1f} % of {taught['n']} by one also taught. "
-        f"Best of eight by the calibrated one, untrained: {with_interval(best, '.1f', ' %')} of {best['n']}."
+        f"Best of eight by the calibrated one, untrained: {with_interval(best, '.1f', ' %')} of {best['n']} (+{third})."
     ) in readme
     assert (
         f"By the calibrated reward {grpo} of {i} ({with_interval(gap, '.1f', ' points')}; an answer: {each[0]}, then "

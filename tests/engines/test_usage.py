@@ -103,8 +103,9 @@ def test_requests_and_tokens_wait_their_turn():
             assert time.monotonic() - began >= (0.7 if workers > 1 else 0.35)
 
 
-def test_retries_wait_their_turn_too():
-    METER.begin(requests_per_minute=60 / 3)  # one in 3 s: the client's own first pause is half a second
+@pytest.mark.parametrize("limit", [{}, {"price": (1, 2), "max_cost": 1}])  # the first request is asked alone
+def test_retries_wait_their_turn_too(limit):
+    METER.begin(requests_per_minute=60 / 3, **limit)  # one in 3 s: the client's own first pause is half a second
     replies, times = iter([error(500)]), list[float]()
     with serving(lambda body: (times.append(time.monotonic()), next(replies, completion("a")))[1]) as server:
         (result,) = OpenAIEngine("m", server.url, max_retries=1).chat(CHATS[:1])
