@@ -107,18 +107,16 @@ def sentences_of(text: str) -> list[str]:
     return [text[start:end] for start, end in split_sentences(text)]
 
 
-def in_turns(
-    ways: Mapping[str, Callable[[], object]], rounds: int, clock: Callable[[], float] = time.process_time
-) -> dict[str, list[float]]:
-    """Seconds (of the processor, by default) of each way in each round; nothing remembered helps a later way."""
+def in_turns(ways: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of the processor of each way in each round; nothing remembered helps a later way."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for _, (name, way) in product(range(rounds), ways.items()):
         for module in [module for key, module in sys.modules.items() if key.startswith(("annotators", "engines"))]:
             for kept in [value for value in vars(module).values() if hasattr(value, "cache_clear")]:
                 kept.cache_clear()
-        start = clock()
+        start = time.process_time()
         way()
-        seconds[name].append(clock() - start)
+        seconds[name].append(time.process_time() - start)
     return seconds
 
 

@@ -2,7 +2,6 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.generative_calls
     OMP_NUM_THREADS=1 python -m benchmarks.generative_calls --schema --answers 40    # tags, three turns, JSON objects
-    python -m benchmarks.generative_calls --schema --answers 12 --engine openai:MODEL@URL  # the same of a real server
 
 The requests are real; gold labels play the replies: evidence is the passage of the shown text that shares most words
 with the sentence; unsupported and unverifiable sentences are unverifiable for want of evidence, so that early exit and
@@ -29,45 +28,37 @@ from annotators.generative.annotator import GenerativeAnnotator
 from annotators.generative.protocols import Options
 from annotators.generative.tagged import neutral
 from benchmarks.common import Row, load_rows, parser, row, save
-from engines import load_engine
 from engines.embedding import Embedder
-from engines.types import Chat, ChatResult, Engine, OnResult, Sample, Sampling
+from engines.types import Chat, ChatResult, OnResult, Sample, Sampling
 from fewl.similarity import each_once
 
 SOURCES = ("lfqa_verification", "cliff")
 LEAST = 400  # tokens of a document
 BLOCK = 16
 COUNTED = {"calls": "calls", "total": "prompt tokens", "computed": "computed prompt tokens"}
-WRITTEN = {"written": "reply tokens", "again": "replies asked for again", "failed": "failed"}
 CHUNK = 32
 Costs = Counter[str]
 
 
 @dataclass
 class Played:
-    """An engine that plays an annotator with gold labels, or asks a real one, and keeps what it was asked."""
+    """An engine that plays an annotator with gold labels and keeps what it was asked."""
 
     labels: Mapping[str, str]
-    real: Engine | None = None
-    name: str = "played"
     asked: list[tuple[Chat, Sampling, str]] = field(default_factory=list)
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        return {"engine": self.name}
+        return {"engine": "played"}
 
     def chat(
         self, chats: Sequence[Chat], sampling: Sampling | None = None, *, on_result: OnResult | None = None
     ) -> list[ChatResult]:
         sampling = sampling or Sampling()
-        if self.real:
-            results = self.real.chat(chats, sampling)
-        else:
-            play = self._object if sampling.json_schema else self._reply
-            results = [ChatResult((Sample(play(chat), "stop"),)) for chat in chats]
-        for chat, result in zip(chats, results, strict=True):
-            self.asked.append((chat, sampling, result.samples[0].text if result.samples else ""))
-        return results
+        play = self._object if sampling.json_schema else self._reply
+        replies = [play(chat) for chat in chats]
+        self.asked += [(chat, sampling, reply) for chat, reply in zip(chats, replies, strict=True)]
+        return [ChatResult((Sample(reply, "stop"),)) for reply in replies]
 
     def close(self) -> None:
         """Nothing is held."""
@@ -134,32 +125,28 @@ def computed(tokens: Sequence[int], seen: set[int]) -> int:
     return len(tokens) - min(known, len(tokens) - 1)
 
 
-def measure(groups: Sequence[Sequence[Row]], embedder: Embedder, real: Engine | None, **options: Any) -> list[Costs]:
-    """What each answer costs, by the names of COUNTED and WRITTEN, and its sentences."""
+def measure(groups: Sequence[Sequence[Row]], embedder: Embedder, **options: Any) -> list[Costs]:
+    """What each answer costs, by the names of COUNTED, its reply tokens and sentences."""
     labels = {folded(row["sentence"]): row["label"] for group in groups for row in group}
     costs: list[Costs] = []
     seen: set[int] = set()
     for start in range(0, len(groups), CHUNK):
         chunk = groups[start : start + CHUNK]
-        engine = Played(labels, real)
-        judged = GenerativeAnnotator(engine, Options(**options), embedder=embedder).predict(
-            [row for group in chunk for row in group]
-        )
+        engine = Played(labels)
+        annotator = GenerativeAnnotator(engine, Options(**options), embedder=embedder)
+        annotator.predict([row for group in chunk for row in group])
         texts = ["".join(f"{m['role']}: {m['content']}\n" for m in chat) for chat, _, _ in engine.asked]
         tokens = [ids.tolist() for ids, _ in embedder.tokenize(texts)]
         written = embedder.count_tokens([reply for _, _, reply in engine.asked])
         owner = {folded(row["sentence"]): n for n, group in enumerate(chunk) for row in group}
         of_chunk = [Counter(sentences=len(group)) for group in chunk]
-        places = (n for n, group in enumerate(chunk) for _ in group)
-        for place, one in zip(places, judged, strict=True):
-            of_chunk[place]["failed"] += one.status == "failed"
         for (chat, sampling, _), ids, size in zip(engine.asked, tokens, written, strict=True):
             users = [m["content"] for m in chat if m["role"] == "user"]
             named = _between(users, "sentence")
             if sampling.json_schema:
                 named = named.split("\n")[0].partition(". ")[2]
             cost = of_chunk[owner[folded(named)]]
-            cost.update(calls=1, written=size, again=int(sampling.temperature > 0), total=len(ids))
+            cost.update(calls=1, written=size, total=len(ids))
             cost["computed"] += computed(ids, seen)
         costs += of_chunk
     return costs
@@ -178,7 +165,6 @@ def main() -> None:
     made = parser(__doc__)
     made.add_argument("--answers", type=int, default=120)
     made.add_argument("--schema", action="store_true", help="compare tags, three turns and several sentences a call")
-    made.add_argument("--engine", help="a real one for --schema, instead of gold labels")
     args = made.parse_args()
     everything = [r for r in load_rows(args.data) if "label" in r]
     embedder = Embedder(device="cpu")
@@ -186,24 +172,21 @@ def main() -> None:
     rows = []
     if args.schema:
         groups = rows_of(everything, SOURCES[0], embedder, args.answers)
-        real = load_engine(args.engine) if args.engine else None
-        part, figures = ("schema, real", "JSON.*: failed") if real else ("schema", ": (calls|prompt)")
-        where = args.engine.partition("@")[0] if real else "whole document"
         kinds: dict[str, dict[str, Any]] = {
             "tags": {}, "three turns": {"protocol": "three-turn"}, "JSON, up to 5 sentences a call": {"schema": 5}
         }  # fmt: skip
         for name, options in kinds.items():
-            costs = measure(groups, embedder, real, window="whole", **options)
-            for figure, what in {**COUNTED, **WRITTEN}.items():
-                rows.append(per_sentence(f"{where}, {name}: {what} a sentence", costs, figure))
-        shown = [one for one in rows if re.search(figures, one["what"])]
-        save("llm-annotators", "generative_calls", shown, tables={"all": rows}, part=part)
+            costs = measure(groups, embedder, window="whole", **options)
+            for figure, what in {**COUNTED, "written": "reply tokens"}.items():
+                rows.append(per_sentence(f"whole document, {name}: {what} a sentence", costs, figure))
+        shown = [one for one in rows if re.search(": (calls|prompt)", one["what"])]
+        save("llm-annotators", "generative_calls", shown, tables={"all": rows}, part="schema")
         return
     for source in SOURCES:
         groups = rows_of(everything, source, embedder, args.answers)
         orders, windows = ("reference-first", "question-first"), ("sentence", "answer", "whole")
         for protocol, order, window in product(("tagged", "three-turn"), orders, windows):
-            costs = measure(groups, embedder, None, protocol=protocol, prompt=f"plain/{order}", window=window)
+            costs = measure(groups, embedder, protocol=protocol, prompt=f"plain/{order}", window=window)
             where = f"{source}, {protocol}, {order}, window of the {window}"
             rows += [per_sentence(f"{where}: {called} a sentence", costs, name) for name, called in COUNTED.items()]
     shown = [one for one in rows if re.search("reference-first, .* (sentence|answer): computed", one["what"])]

@@ -2,23 +2,20 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.speed --data ../shared/data
     OMP_NUM_THREADS=1 python -m benchmarks.speed --generation          # SmolLM2 only
-    OMP_NUM_THREADS=1 python -m benchmarks.speed --server openai:smollm2@http://127.0.0.1:8080/v1  # llama.cpp
     OMP_NUM_THREADS=1 python -m benchmarks.speed --causal              # sentences of an answer in one pass, or one each
 
 Annotation: whole answers of lfqa_verification, cliff and qags with their documents; beside it one sentence at a time,
 and the small annotator. Splitter: real answers of models, beside pysbd (from the ``dev`` extra) and a plain regular
 expression. Generation: four samples of prompts of examples/questions.jsonl, at temperature 1, by the engine in one call
-and by transformers' own ``generate``, one by one, or by the clock beside a server of one thread and four slots. One
-pass: SmolLM2 with an untrained head judges whole answers with their documents, all sentences in one row, or a row for
-each with the answer up to its end. The ways take turns; only ratios count.
+and by transformers' own ``generate``, one by one. One pass: SmolLM2 with an untrained head judges whole answers with
+their documents, all sentences in one row, or a row for each with the answer up to its end. The ways take turns; only
+ratios count.
 """
 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from itertools import islice
 from statistics import median
 from typing import Any
@@ -82,21 +79,21 @@ def splitting(data: Any, rounds: int) -> list[Row]:
     return shown
 
 
-def generation(questions: int, samples: int, tokens: int, rounds: int, server: str | None) -> list[Row]:
-    """SmolLM2 by the engine and by plain ``generate`` in the same precision, or a ``server``: the same prompts."""
+def generation(questions: int, samples: int, tokens: int, rounds: int) -> list[Row]:
+    """SmolLM2 by the engine and by plain ``generate`` in the same precision: the same prompts."""
     engine: Any = load_engine("transformers:packaged:smollm2", device="cpu")
     model: Any = AutoModelForCausalLM.from_pretrained(locate("packaged:smollm2"), dtype=engine.model.dtype).eval()
     rows = islice(read_rows(ROOT / "examples" / "questions.jsonl"), questions)
     chats = [[{"role": "user", "content": f"{r['reference']}\n\n{r['question']}"}] for r in rows]
     ends = {f"{name}_token_id": getattr(engine.tokenizer, f"{name}_token_id") for name in ("eos", "pad")}
     config = GenerationConfig(max_new_tokens=tokens, do_sample=True, top_k=0, **ends)
-    other = "plain generate, one by one" if server is None else "llama.cpp's server"
+    other = "plain generate, one by one"
     said = dict.fromkeys(("engine", other), 0)  # tokens, of all rounds
 
-    def by(name: str, asked: Any) -> None:
-        results = asked.chat(chats, Sampling(max_tokens=tokens, temperature=1.0, n=samples, seed=0))
-        texts = [r.texts[i] for r in results for i in range(samples)]  # stops where one failed; servers may miscount
-        said[name] += sum(map(len, engine.tokenizer(texts)["input_ids"]))
+    def by_engine() -> None:
+        results = engine.chat(chats, Sampling(max_tokens=tokens, temperature=1.0, n=samples, seed=0))
+        texts = [r.texts[i] for r in results for i in range(samples)]
+        said["engine"] += sum(map(len, engine.tokenizer(texts)["input_ids"]))
 
     @torch.inference_mode()
     def plain() -> None:
@@ -105,15 +102,11 @@ def generation(questions: int, samples: int, tokens: int, rounds: int, server: s
             out = model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config)
             said[other] += out.shape[1] - ids.shape[1]
 
-    ways: dict[str, Callable[[], object]] = {"engine": partial(by, "engine", engine), other: plain}
-    if server is not None:
-        ways[other] = partial(by, other, load_engine(server, concurrency=4))
-    clock, unit = (time.process_time, "CPU-second") if server is None else (time.perf_counter, "second by the clock")
-    seconds = in_turns(ways, rounds, clock)
+    seconds = in_turns({"engine": by_engine, other: plain}, rounds)
     first, second = (said[name] / sum(seconds[name]) for name in said)
-    what = f"SmolLM2, {samples} samples of each of {questions} prompts ({engine.identity['dtype']}): tokens a {unit}"
+    what = f"SmolLM2, {samples} samples of each of {questions} prompts ({engine.identity['dtype']})"
     return [
-        row(what, said["engine"], first),
+        row(f"{what}: tokens a CPU-second", said["engine"], first),
         row(f"the same by {other}", said[other], second),
         row(f"times as fast as {other}", sum(said.values()), first / second),
     ]
@@ -142,15 +135,13 @@ def one_pass(data: Any, n: int, rounds: int) -> list[Row]:
 def main() -> None:
     made = parser(__doc__)
     made.add_argument("--generation", action="store_true", help="measure generation, and nothing else")
-    made.add_argument("--server", help="measure generation beside this engine, and nothing else")
     made.add_argument("--causal", action="store_true", help="measure one pass against several, and nothing else")
     made.add_argument("--documents", type=int, default=30)
     made.add_argument("--rounds", type=int, default=3)
     args = made.parse_args()
     torch.set_num_threads(1)
-    if args.generation or args.server:
-        rows = generation(questions=4, samples=4, tokens=48, rounds=5 if args.server else 2, server=args.server)
-        save("speed", "speed", rows, part="server" if args.server else "generation")
+    if args.generation:
+        save("speed", "speed", generation(questions=4, samples=4, tokens=48, rounds=2), part="generation")
         return
     if args.causal:
         save("llm-annotators", "speed", one_pass(args.data, args.documents, args.rounds), part="causal")
