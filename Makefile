@@ -28,7 +28,7 @@ run: setup out/.fresh
 	fi
 
 # Results of older code, weights or examples are made anew; complete ones are only printed again.
-out/.fresh: $(wildcard examples/*.jsonl) $(shell find annotators engines mitigate recipes/inference recipes/mask_dpo examples/pocket -type f -not -name '*.md' -not -name '*.pyc')
+out/.fresh: $(wildcard examples/*.json*) $(shell find annotators engines mitigate recipes/inference recipes/mask_dpo examples/pocket -type f -not -name '*.md' -not -name '*.pyc')
 	@mkdir -p out && rm -rf out/annotated.jsonl out/report.html out/corrected.jsonl out/answers out/trained out/pocket && touch $@
 
 # The simulated world that a smaller model knows: questions, the model, what its oracle judges by.

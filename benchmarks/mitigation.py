@@ -1,13 +1,14 @@
 """How true the demonstrations are that FEWL would show to a model, and what SmolLM2's answers gain at inference.
 
     python -m benchmarks.mitigation --data ../shared/data
-    make run && python -m benchmarks.mitigation --run out/answers out/trained
+    make run && python -m benchmarks.mitigation --run out/answers out/trained [--labels FILE]
     python -m benchmarks.mitigation --data ../shared/data --engine transformers:packaged:smollm2
     python -m benchmarks.mitigation --data ../shared/data --sft out/sft
 
 Demonstrations are the answers that FEWL and the single-reference baseline pick where the two differ; the control is the
 same with another question's references. With ``--engine`` a model answers TruthfulQA's questions after others with the
-answer of an LLM that FEWL picks, or a control; with ``--sft`` SmolLM2 is tuned on such answers to half of them.
+answer of an LLM that FEWL picks, or a control; with ``--sft`` SmolLM2 is tuned on such answers to half of them. Labels
+are those of sentences of `make run`'s training, mixed: {"arm", "id", "sentence", "label", "second"} a line.
 The annotator judges beside the official true answers, and MiniLM says whether the one most like it is a true one.
 """
 
@@ -19,14 +20,17 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import closing
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from annotators import load_annotator
+from annotators.records import HALLUCINATED
 from benchmarks.common import Row, command, fewl_rows, mean_row, parser, row, save
 from benchmarks.fewl import THREE, by_model, chale, english_encoder, half, shuffled, truthfulqa
+from benchmarks.proof import apart
 from engines import load_engine
 from engines.types import Sampling
 from fewl.ranking import pick_answers
@@ -160,18 +164,42 @@ def of_run(done: Row) -> list[Row]:
     return shown
 
 
+def by_readers(labels: list[Row]) -> list[Row]:
+    """What readers who did not know the arm found hallucinated of each arm's factual sentences, and how far apart."""
+    rows, arms = [], list(dict.fromkeys(r["arm"] for r in labels))
+    for arm in arms:
+        own = [r for r in labels if r["arm"] == arm]
+        for who, name in (("label", "blind labels"), ("second", "a second reader")):
+            wrong = [np.nan if r[who] == "no_fact" else float(r[who] in HALLUCINATED) for r in own]
+            rows.append(mean_row(f"{arm}: hallucinated by {name}", np.array(wrong), [r["id"] for r in own], "%"))
+        rows.append(
+            row(f"{arm}: supported sentences by blind labels", len(own), [r["label"] for r in own].count("supported"))
+        )
+    return rows + [apart(arm, other, labels) for other, arm in combinations(arms, 2)]
+
+
 def main() -> None:
     made = parser(__doc__)
     made.add_argument("--run", type=Path, nargs=2, help="folders of the runs of `make run`, measured instead")
+    made.add_argument("--labels", type=Path, help="of sentences of these runs, by readers")
     made.add_argument("--sft", type=Path, help="folder of runs: measure what label-free SFT changes in SmolLM2 instead")
     made.add_argument("--engine", help="measure what demonstrations change in its answers to 200 questions instead")
     args = made.parse_args()
     if args.run:
         runs = [json.loads((folder / "done.json").read_text(encoding="utf-8")) for folder in args.run]
         judge = next(read_rows(args.run[0] / "results.jsonl"))["annotator"]
-        rows = [r for done in runs for r in of_run(done)]
+        labels = list(read_rows(args.labels)) if args.labels else []
+        rows = [r for done in runs for r in of_run(done)] + by_readers(labels)
         about = f"Judged by {judge['name']} ({judge['fingerprint']}); training by {'; '.join(runs[1]['judges'])}."
-        save("mitigation", "mitigation", rows, part="answers", about=about)
+        shown = [r for r in rows if "second reader" not in r["what"]]
+        save(
+            "mitigation",
+            "mitigation",
+            shown,
+            tables={"all": rows, "labels": [[*r.values()] for r in labels]},
+            part="answers",
+            about=about,
+        )
         return
     if args.engine:
         rows, part = taught(args.data, english_encoder(), args.engine, 200), "icl"

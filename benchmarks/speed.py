@@ -1,32 +1,29 @@
-"""CPU-seconds of annotation, the sentence splitter and generation, beside other ways to do the same in the same run.
+"""CPU-seconds of annotation and generation, beside other ways to do the same in the same run.
 
     OMP_NUM_THREADS=1 python -m benchmarks.speed --data ../shared/data
     OMP_NUM_THREADS=1 python -m benchmarks.speed --generation          # SmolLM2 only
     OMP_NUM_THREADS=1 python -m benchmarks.speed --causal              # sentences of an answer in one pass, or one each
 
 Annotation: whole answers of lfqa_verification, cliff and qags with their documents; beside it one sentence at a time,
-and the small annotator. Splitter: real answers of models, beside pysbd (from the ``dev`` extra) and a plain regular
-expression. Generation: four samples of prompts of examples/questions.jsonl, at temperature 1, by the engine in one call
-and by transformers' own ``generate``, one by one. One pass: SmolLM2 with an untrained head judges whole answers with
-their documents, all sentences in one row, or a row for each with the answer up to its end. The ways take turns; only
-ratios count.
+and the small annotator. Generation: four samples of prompts of examples/questions.jsonl, at temperature 1, by the
+engine in one call and by transformers' own ``generate``, one by one. One pass: SmolLM2 with an untrained head judges
+whole answers with their documents, all sentences in one row, or a row for each with the answer up to its end. The ways
+take turns; only ratios count.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from itertools import islice
 from statistics import median
 from typing import Any
 
-import pysbd
 import torch
 from transformers import AutoModelForCausalLM, GenerationConfig, LlamaForTokenClassification
 
 from annotators import LABELS, load_annotator
 from annotators.verifier.causal import CausalAnnotator, load_tokenizer
-from benchmarks.common import ROOT, Row, in_turns, parser, real_answers, row, save, sentences_of, whole_answers
+from benchmarks.common import ROOT, Row, in_turns, parser, row, save, sentences_of, whole_answers
 from engines import Sampling, load_engine
 from engines.checkpoint import locate, prompt_ids
 from engines.embedding import cpu_has_bfloat16
@@ -41,9 +38,6 @@ def ratio_rows(what: str, n: object, seconds: Mapping[str, list[float]]) -> list
         ratios = sorted(b / a for a, b in zip(seconds[first], seconds[name], strict=True))
         rows.append(row(f"{what}: {name}, times as long", n, median(ratios), (ratios[0], ratios[-1])))
     return rows
-
-
-PLAIN = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
 
 
 def annotation(data: Any, n: int, rounds: int) -> list[Row]:
@@ -63,20 +57,6 @@ def annotation(data: Any, n: int, rounds: int) -> list[Row]:
     print(seconds, flush=True)
     first = row(f"{what}, in one call: CPU-milliseconds a sentence", len(cut), own)
     return [first, *ratio_rows(what, len(cut), seconds)]
-
-
-def splitting(data: Any, rounds: int) -> list[Row]:
-    """The splitter beside pysbd and a plain regular expression."""
-    shown = []
-    for language, texts in real_answers(data).items():
-        segmenter = pysbd.Segmenter(language=language, clean=False)
-        ways: dict[str, Callable[[], object]] = {
-            "ours": lambda texts=texts: [sentences_of(text) for text in texts],
-            "pysbd": lambda texts=texts, s=segmenter: [s.segment(text) for text in texts],
-            "plain regular expression": lambda texts=texts: [PLAIN.split(text) for text in texts],
-        }
-        shown += ratio_rows(f"splitting sentences, {language}", f"{len(texts)} answers", in_turns(ways, rounds))
-    return shown
 
 
 def generation(questions: int, samples: int, tokens: int, rounds: int) -> list[Row]:
@@ -146,8 +126,8 @@ def main() -> None:
     if args.causal:
         save("llm-annotators", "speed", one_pass(args.data, args.documents, args.rounds), part="causal")
         return
-    rows = annotation(args.data, args.documents, args.rounds) + splitting(args.data, args.rounds)
-    save("speed", "speed", rows, packages=["sentence-transformers", "pysbd"])
+    rows = annotation(args.data, args.documents, args.rounds)
+    save("speed", "speed", rows, packages=["sentence-transformers"])
 
 
 if __name__ == "__main__":

@@ -58,5 +58,6 @@ def test_make_run_watches_all_that_results_need() -> None:
     watched = next(line for line in rules.splitlines() if line.startswith("out/.fresh:")).split()
     for name in ("annotator.json", "operating.json", "verifier.safetensors"):
         assert f"annotators/verifier/embedded/{name}" in watched
+    assert "examples/calibration_smollm2.json" in watched
     assert {"mitigate/report/page.css", "mitigate/report/html.py", "recipes/inference/example.yaml"} <= set(watched)
     assert not [name for name in watched if name.endswith((".md", ".pyc"))]

@@ -3,16 +3,20 @@
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 import yaml
 
 from annotators.generative.prompts import names_of
+from annotators.operating import FILE, Calibration
 from mitigate.cli.main import main
 from mitigate.cli.run import input_files
 from mitigate.io import UsageError
 from mitigate.recipes.config import TASKS, check, list_recipes, load_recipe, override, read_yaml, recipes_folder
 from tests.helpers.example_task import Options
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_defaults_overrides_and_sections(recipe):
@@ -125,6 +129,13 @@ def test_every_recipe_of_the_toolkit_is_valid(path):
     check(module.Options, data, str(path))
     assert module.run
     assert (path.parent / "README.md").is_file() or (path.parent.parent / "README.md").is_file()
+
+
+def test_calibration_of_the_example_is_for_the_shipped_annotator():
+    """New weights, or another rule of the verifier, need new labels there, or `uncalibrated`."""
+    reward = read_yaml(recipes_folder() / "mask_dpo" / "example.yaml")["reward"]
+    paths = (ROOT / reward["calibration"], ROOT / "annotators" / "verifier" / reward["annotator"] / FILE)
+    assert len({Calibration.load(path).annotator for path in paths}) == 1
 
 
 def test_listing_and_checking_load_no_model_library():
