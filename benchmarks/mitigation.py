@@ -192,14 +192,8 @@ def main() -> None:
         rows = [r for done in runs for r in of_run(done)] + by_readers(labels)
         about = f"Judged by {judge['name']} ({judge['fingerprint']}); training by {'; '.join(runs[1]['judges'])}."
         shown = [r for r in rows if "second reader" not in r["what"]]
-        save(
-            "mitigation",
-            "mitigation",
-            shown,
-            tables={"all": rows, "labels": [[*r.values()] for r in labels]},
-            part="answers",
-            about=about,
-        )
+        tables = {"all": rows, "labels": [[*r.values()] for r in labels]}
+        save("mitigation", "mitigation", shown, tables=tables, part="answers", about=about)
         return
     if args.engine:
         rows, part = taught(args.data, english_encoder(), args.engine, 200), "icl"

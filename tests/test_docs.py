@@ -195,6 +195,9 @@ def test_readme_figures_of_annotator_are_its_rows() -> None:
     assert f"AUC {with_interval(own, '.3f')}; n-grams {with_interval(overlap, '.3f')}." in readme
 
 
+BY_READERS = ("before training", "after, uncalibrated", "after")
+
+
 def test_readme_figures_of_mitigation_are_its_rows() -> None:
     readme, rows = (ROOT / "README.md").read_text("utf-8"), result_rows("mitigation")
     counted = r"SmolLM2, {} answers, hallucinated \((\d+); not sure (\d+)\)"
@@ -228,6 +231,12 @@ def test_readme_figures_of_mitigation_are_its_rows() -> None:
         f"Hallucinated: {with_interval(row, '.1f', ' %')} of {row['n']}, then {with_interval(then, '.1f', ' %')} of "
         f"{then['n']}; unsure: {unsure}, then {unsure_then}; supported: {told[0][0]}, then {told[0][1]}; copied: "
         f"{told[1][0]} %, then {told[1][1]} %."
+    ) in readme
+    first, without, then = (rows[f"{arm}: hallucinated by blind labels"] for arm in BY_READERS)
+    apart = rows["after − before training: share of hallucinated by blind labels"]
+    assert (
+        f"By readers {first['value']:.1f} % of {first['n']}, then {then['value']:.1f} % of {then['n']} "
+        f"({with_interval(apart, '.1f', ' points')}); uncalibrated {without['value']:.1f} %."
     ) in readme
 
 
