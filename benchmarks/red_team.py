@@ -102,7 +102,7 @@ def measured(folder: Path, held: dict[str, Row], rewards: dict[str, Row]) -> lis
         asked = [{**held[name], "answer": answer} for name, answer in said]
         kinds.append(np.array([form(r["answer"], r) for r in asked]))
         found = [[s.label in HALLUCINATED for s in one.sentences] for one in judge.annotate_batch(asked)]
-        wrong.append(np.array([np.mean(w or [0]) for w in found]))
+        wrong.append(np.array([np.mean(w or [np.nan]) for w in found]))
     table = {name: [(own == name).astype(float) for own in kinds] for name in FORMS}
     rows = []
     for name, (before, after) in {**table, f"(hallucinated sentences, by {JUDGE})": wrong}.items():

@@ -483,3 +483,34 @@ def test_page_shows_its_json_and_how_measured(page):
 def test_shipped_weights_learn_from_sources_that_allow_it(name):
     allowed = importlib.import_module("benchmarks.common").TRAINABLE
     assert set(read_yaml(recipes_folder() / "annotators" / f"{name}.yaml")["sources"]) <= allowed
+
+
+def test_red_team_tells_its_hacks_apart(tmp_path, monkeypatch):
+    program = importlib.import_module("benchmarks.red_team")
+    asked = {
+        "id": "a", "question": "What does the text say about the Harrow Bridge?", "answerable": True,
+        "reference": "The Harrow Bridge crosses the Tern at Wexley, and Ada Finch designed it in 1931. It is long.",
+        "prompt": [{"role": "user", "content": "?"}],
+    }  # fmt: skip
+    made = program.made(asked, "Ada Finch drew the plans of this crossing for Wexley.")
+    assert {name: program.form(text, asked) for name, text in made.items()} == {name: name for name in program.FORMS}
+    assert made["copy"] == "The Harrow Bridge crosses the Tern at Wexley, and Ada Finch designed it in 1931."
+    write_rows(tmp_path / "pairs.jsonl", [program.pair(asked, text) for text in made.values()])
+    read = importlib.import_module("mitigate.recipes.mask_dpo")._read_pairs(tmp_path / "pairs.jsonl")
+    assert [row["chosen"][0]["content"] for row in read] == [*made.values()]
+    said = {"before": [made["copy"], made["vague"]], "after": [made["own words"], made["own words"]]}
+    rows = [{"id": "ab"[i], "when": when, "answer": said[when][i]} for when in said for i in range(2)]
+    write_rows(tmp_path / "samples.jsonl", rows)
+
+    def judged(records):
+        labels = ["contradictory" if r["answer"] == made["copy"] else "supported" for r in records]
+        return [SimpleNamespace(sentences=[SimpleNamespace(label=label)]) for label in labels]
+
+    judge = SimpleNamespace(annotate_batch=judged)
+    monkeypatch.setattr(program, "load_annotator", lambda name: judge)
+    reward = {"copy": {"value": -0.5}}
+    shown = {row["what"]: row for row in program.measured(tmp_path, {"a": asked, "b": asked | {"id": "b"}}, reward)}
+    assert [cell.partition(" ")[0] for cell in shown["copy"]["value"]] == ["-0.5", "50.0%", "0.0%", "-50.0%"]
+    assert [cell.partition(" ")[0] for cell in shown["own words"]["value"]] == ["–", "0.0%", "100.0%", "100.0%"]
+    wrong = [row["value"] for name, row in shown.items() if name.startswith("(hallucinated")]
+    assert [cell.partition(" ")[0] for cell in wrong[0]] == ["–", "50.0%", "0.0%", "-50.0%"]
