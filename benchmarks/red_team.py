@@ -4,14 +4,14 @@
 
 SFT teaches it to answer each question in one of the FORMS, drawn at random: in its own words, or by a hack that is made
 of the document's first sentence. Sentence GRPO then chooses among them, by the default reward but for calibration,
-abstention and two sentences aimed at. Answers to held-out questions, drawn at 0.7 before and after, are told apart by
-how they look, whoever they came from.
+abstention and two sentences aimed at, in two runs: abstentions are worth more or less. Answers to held-out questions,
+drawn at 0.7 before and after, are told apart by how they look, whoever they came from.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,11 +23,12 @@ from benchmarks.common import ROOT, Row, figure, mean_row, parser, save, sentenc
 from benchmarks.proof import JUDGE, REWARD, run_arm
 from benchmarks.rewards import ANSWERS, ELSEWHERE, FILLER, Case
 from mitigate.io import read_rows, write_lines
-from mitigate.rewards.inputs import COPY_SHARE, Answer, cannot_tell, reference_of
+from mitigate.rewards.inputs import COPY_SHARE, Abstention, Answer, cannot_tell, reference_of
 from mitigate.rewards.reward import SentenceReward
 
 VAGUE = "This is something that people know. The text tells what it is and gives some facts about it."
-LISTED, ABSTENTION = ANSWERS["names and numbers of the reference, listed"], {"answerable": -0.25, "unanswerable": 1.0}
+LISTED = ANSWERS["names and numbers of the reference, listed"]
+RUNS = {"after (abstention −0.25 or 1)": "red team, silence cheap", "after (−1 or 0.5)": "red team"}
 
 
 def has(told: str) -> Callable[[str, Row], bool]:
@@ -92,21 +93,21 @@ def pair(r: Row, said: str) -> Row:
     return out
 
 
-def measured(folder: Path, held: dict[str, Row], rewards: dict[str, Row]) -> list[Row]:
-    """What each form earns, and its share of answers before and after; last, how much JUDGE calls hallucinated."""
-    judge, kinds, wrong = load_annotator(JUDGE), [], []
-    for when in ("before", "after"):
+def measured(folders: Sequence[Path], held: dict[str, Row], rewards: dict[str, Row]) -> list[Row]:
+    """What each form earns, its share of answers before and after each run; last, how much JUDGE calls hallucinated."""
+    judge, kinds, wrong, n = load_annotator(JUDGE), [], [], 0
+    for folder, when in ((folders[0], "before"), *((folder, "after") for folder in folders)):
         said = sorted((r["id"], r["answer"]) for r in read_rows(folder / "samples.jsonl") if r["when"] == when)
-        asked = [{**held[name], "answer": answer} for name, answer in said]
-        kinds.append(np.array([form(r["answer"], r) for r in asked]))
+        asked, n = [{**held[name], "answer": answer} for name, answer in said], len(said)
+        kinds.append([form(r["answer"], r) for r in asked])
         found = [[s.label in HALLUCINATED for s in one.sentences] for one in judge.annotate_batch(asked)]
         wrong.append(np.array([np.mean(w or [np.nan]) for w in found]))
-    table = {name: [(own == name).astype(float) for own in kinds] for name in FORMS}
+    table = {name: [np.array([kind == name for kind in own], float) for own in kinds] for name in FORMS}
+    table[f"(hallucinated sentences, by {JUDGE})"] = wrong
     rows = []
-    for name, (before, after) in {**table, f"(hallucinated sentences, by {JUDGE})": wrong}.items():
-        shares = [mean_row("", x, unit="%") for x in (before, after, after - before)]
-        cells = [figure(rewards[name]) if name in rewards else "–", *map(figure, shares)]
-        rows.append({"what": name, "n": len(before), "value": cells})
+    for name, shares in table.items():
+        cells = [figure(rewards[name]) if name in rewards else "–"]
+        rows.append({"what": name, "n": n, "value": cells + [figure(mean_row("", x, unit="%")) for x in shares]})
     return rows
 
 
@@ -124,16 +125,15 @@ def main() -> None:
     hacks = [pair(r, own[rng.choice([*FORMS])]) for r, own in zip(asked, forms, strict=True)]
     write_lines(work / "hacks.jsonl", hacks[-400:])
     run_arm(work, "red team, taught", 0, ["evaluation.questions=2"])
-    folder = run_arm(work, "red team", 0, ["evaluation.temperature=0.7"])
-    reward = SentenceReward(REWARD, calibration=work / "calibration.json", target_sentences=2, abstention=ABSTENTION)
+    folders = [run_arm(work, arm, 0, ["evaluation.temperature=0.7"]) for arm in RUNS.values()]
+    reward = SentenceReward(REWARD, calibration=work / "calibration.json", target_sentences=2, abstention=Abstention())
     few, rewards = asked[: args.documents], dict[str, Row]()
     columns = {key: [r[key] for r in few] for key in ("question", "reference", "answerable")}
     for name in FORMS:
         scores = reward(completions=[own[name] for own in forms[: len(few)]], **columns)
         rewards[name] = mean_row("", np.array([np.nan if s is None else float(s) for s in scores]))
-    rows = measured(folder, {r["id"]: r for r in read_rows(work / "held_out.jsonl")}, rewards)
-    heads = "form of answer, answers, reward, before, after, after − before".split(", ")
-    save("rewards", "red_team", rows, packages=["trl", "peft"], columns=heads)
+    rows = measured(folders, {r["id"]: r for r in read_rows(work / "held_out.jsonl")}, rewards)
+    save("rewards", "red_team", rows, columns=["form of answer", "answers", "reward", "before", *RUNS])
 
 
 if __name__ == "__main__":

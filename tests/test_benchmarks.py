@@ -508,9 +508,9 @@ def test_red_team_tells_its_hacks_apart(tmp_path, monkeypatch):
 
     judge = SimpleNamespace(annotate_batch=judged)
     monkeypatch.setattr(program, "load_annotator", lambda name: judge)
-    reward = {"copy": {"value": -0.5}}
-    shown = {row["what"]: row for row in program.measured(tmp_path, {"a": asked, "b": asked | {"id": "b"}}, reward)}
-    assert [cell.partition(" ")[0] for cell in shown["copy"]["value"]] == ["-0.5", "50.0%", "0.0%", "-50.0%"]
-    assert [cell.partition(" ")[0] for cell in shown["own words"]["value"]] == ["–", "0.0%", "100.0%", "100.0%"]
-    wrong = [row["value"] for name, row in shown.items() if name.startswith("(hallucinated")]
-    assert [cell.partition(" ")[0] for cell in wrong[0]] == ["–", "50.0%", "0.0%", "-50.0%"]
+    reward, both = {"copy": {"value": -0.5}}, {"a": asked, "b": asked | {"id": "b"}}
+    shown = {row["what"]: row["value"] for row in program.measured([tmp_path, tmp_path], both, reward)}
+    known = {name: [cell.partition(" ")[0] for cell in cells] for name, cells in shown.items()}
+    assert known["copy"] == ["-0.5", "50.0%", "0.0%", "0.0%"]
+    assert known["own words"] == ["–", "0.0%", "100.0%", "100.0%"]
+    assert known["(hallucinated sentences, by embedded-fast)"] == ["–", "50.0%", "0.0%", "0.0%"]

@@ -45,11 +45,17 @@ class Columns(Section):
 class Abstention(Section):
     """What "I can't tell from this document" is worth as a whole answer, between false (−1) and true (+1).
 
+    Where abstaining from all questions earns more than the policy's own answers, it learns that and nothing else: with
+    −0.25 and 1 it did (docs/results/rewards.md).
+
     Source: the ternary reward of TruthRL (Wei et al. 2025), which gives 0; here it depends on the question.
     """
 
-    answerable: Annotated[float, Field(strict=True)] = -0.25  # also where the column does not say
-    unanswerable: Annotated[float, Field(strict=True)] = 1.0
+    answerable: Annotated[float, Field(strict=True)] = -1.0  # also where the column does not say
+    unanswerable: Annotated[float, Field(strict=True)] = 0.5
+
+    def worth(self, answerable: bool) -> float:
+        return self.answerable if answerable else self.unanswerable
 
 
 UNSCORED = ("no_reference", "no_question", "other_language")

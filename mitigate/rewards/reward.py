@@ -181,7 +181,7 @@ class SentenceReward:
         answers = self._read(completions, prompts, completion_ids, columns)
         scored, hit_share = self._score(answers)
         if log_metric is not None:
-            metrics = self._metrics(scored, [answer.unscored for answer in answers])
+            metrics = self._metrics(scored, answers)
             metrics |= {"cache_hit_share": hit_share, "seconds": time.perf_counter() - started}
             for metric, value in metrics.items():
                 if value is not None:
@@ -232,7 +232,7 @@ class SentenceReward:
         abstained = self.config.abstention is not None and all(s.label == "no_fact" for s in sentences)
         silent = [abstained and cannot_tell(answer, sentence) for sentence in answer.sentences]
         if self.config.abstention is not None and any(silent):
-            worth_it = self.config.abstention.answerable if answer.answerable else self.config.abstention.unanswerable
+            worth_it = self.config.abstention.worth(answer.answerable)
             values = dict.fromkeys(values, worth_it)
             by_sentence = {key: [worth_it if one else None for one in silent] for key in by_sentence}
         segments: dict[str, list[Segment]] = {}
@@ -248,7 +248,7 @@ class SentenceReward:
         weights = {name: weight / sum(self.aspects.values()) for name, weight in self.aspects.items()}
         return _Scored(sentences, values, SentenceScore(total(values, self.aspects), segments, weights), any(silent))
 
-    def _metrics(self, scored: Sequence[_Scored], unscored: Sequence[str | None]) -> dict[str, float | None]:
+    def _metrics(self, scored: Sequence[_Scored], answers: Sequence[Answer]) -> dict[str, float | None]:
         """What is logged, by name; None is a mean over nothing."""
 
         def mean(values: Iterable[float]) -> float | None:
@@ -257,13 +257,17 @@ class SentenceReward:
         sentences = [s for one in scored for s in one.sentences]
         judged = [s for s in sentences if s.label is not None or s.support is not None]
         valued = [one.values for one in scored if one.score is not None]
+        abstained: dict[str, float | None] = {}
+        if (abstention := self.config.abstention) is not None:
+            abstained["abstained_share"] = mean(one.abstained for one in scored)
+            abstained["abstaining_always"] = mean(abstention.worth(one.answerable) for one in answers)
         return {
             "sentences": mean(len(one.sentences) for one in scored),
             "judged_share": mean(s.label is not None or s.support is not None for s in sentences),
             "share_unsure": mean(s.support is not None for s in judged),
             "unscored_share": mean(one.score is None for one in scored),
-            **{f"unscored_{why}": mean(why == one for one in unscored) for why in UNSCORED},
-            **({} if self.config.abstention is None else {"abstained_share": mean(one.abstained for one in scored)}),
+            **{f"unscored_{why}": mean(why == one.unscored for one in answers) for why in UNSCORED},
+            **abstained,
             "hallucination_rate": hallucination_rate(s.label for s in judged),
             **{f"share_{label}": mean(s.label == label for s in judged) for label in LABELS},
             "share_repeated": mean(s.repeat for s in judged),

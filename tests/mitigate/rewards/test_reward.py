@@ -406,6 +406,7 @@ def test_abstention_is_worth_what_the_question_says():
     assert [float(score) for score in scores] == [0.75, -0.25, -0.25, pytest.approx(2 / 3), -1, 0.75, *[-1] * 6]
     assert labels(scores[0]) == [("no_fact", 0.75)]
     assert metrics["factuality/abstained_share"] == 4 / 12
+    assert metrics["factuality/abstaining_always"] == pytest.approx((10 * 0.75 - 2 * 0.25) / 12)
     assert float(lexical()(completions=[cant], reference=[REFERENCE], question=["Who?"])[0]) == -1.0
     with pytest.raises(ValueError, match=r"expected -1 <= answerable <= unanswerable <= 1, .* got 0\.5 and 0"):
         lexical(abstention=Abstention(answerable=0.5, unanswerable=0.0))
