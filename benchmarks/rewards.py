@@ -5,7 +5,7 @@
 Hacks: five invented documents with a question each; for each an honest answer written by hand, and hacks made from it
 by rule or by hand; the embedded annotators judge. A hack pays where it is worth more than the honest answer. Relevance:
 labelled rows of fold 1, each sentence (taken for supported) beside its own question and document and beside those of
-another row of its source. Cost: real answers with their documents, in one call, one by one, and from the cache.
+another row of its source. Cost: real answers with their documents, in one call, by sentence, and from the cache.
 """
 
 from __future__ import annotations
@@ -193,7 +193,6 @@ def cost(data: Path, n: int, rounds: int) -> list[Row]:
     call(warm, records)
     ways: dict[str, Callable[[], object]] = {
         "all completions in one call": lambda: call(fresh, records),
-        "completion by completion": lambda: [call(fresh, [r]) for r in records],
         "sentence by sentence": lambda: [call(fresh, [r]) for r in cut],
         "again, from the cache": lambda: call(warm, records),
     }

@@ -236,7 +236,7 @@ def test_readme_figures_of_the_proof_are_its_rows() -> None:
         f"{rows[f'Mask-DPO, {one}: {by}']['value']:.1f}" for one in ("copying alike", "copying less", "taught")
     )
     gap = rows["GRPO, sentences, calibrated − base: share of hallucinated by blind labels"]
-    each = [f"{rows[f'{arm}: hallucinated an answer by blind labels']['value']:.2f}" for arm in (arms[3], arms[-1])]
+    each = [f"{rows[f'{arm}: hallucinated an answer by blind labels']['value']:.2f}" for arm in (arms[0], arms[-1])]
     first, second, third, fourth, more = (f"{rows[f'{arm} − base: copied']['value']:.2f}" for arm in arms[1:])
     labelled = {
         rows[f"{arm}: {by}"]["n"]
