@@ -1,14 +1,15 @@
 """How true the demonstrations are that FEWL would show to a model, and what SmolLM2's answers gain at inference.
 
     python -m benchmarks.mitigation --data ../shared/data
-    make run && python -m benchmarks.mitigation --run out/answers out/trained [--labels FILE]
+    make run && python -m benchmarks.mitigation --run out/answers out/trained labels.jsonl
     python -m benchmarks.mitigation --data ../shared/data --engine transformers:packaged:smollm2
     python -m benchmarks.mitigation --data ../shared/data --sft out/sft
 
 Demonstrations are the answers that FEWL and the single-reference baseline pick where the two differ; the control is the
 same with another question's references. With ``--engine`` a model answers TruthfulQA's questions after others with the
 answer of an LLM that FEWL picks, or a control; with ``--sft`` SmolLM2 is tuned on such answers to half of them. Labels
-are those of sentences of `make run`'s training, mixed: {"arm", "id", "sentence", "label", "second"} a line.
+are of all sentences of `make run`'s training, mixed with those of a run without calibration, by readers who do not know
+the arm: {"arm": "before training", "after" or other, "id", "sentence", "label", "second"} a line.
 The annotator judges beside the official true answers, and MiniLM says whether the one most like it is a true one.
 """
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import closing
@@ -27,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from annotators import load_annotator
-from annotators.records import HALLUCINATED
+from annotators.records import HALLUCINATED, LABELS
 from benchmarks.common import Row, command, fewl_rows, mean_row, parser, row, save
 from benchmarks.fewl import THREE, by_model, chale, english_encoder, half, shuffled, truthfulqa
 from benchmarks.proof import apart
@@ -164,6 +166,9 @@ def of_run(done: Row) -> list[Row]:
     return shown
 
 
+ARMS, KEPT = ("before training", "after"), ("arm", "id", "sentence", "label", "second")
+
+
 def by_readers(labels: list[Row]) -> list[Row]:
     """What readers who did not know the arm found hallucinated of each arm's factual sentences, and how far apart."""
     rows, arms = [], list(dict.fromkeys(r["arm"] for r in labels))
@@ -180,19 +185,23 @@ def by_readers(labels: list[Row]) -> list[Row]:
 
 def main() -> None:
     made = parser(__doc__)
-    made.add_argument("--run", type=Path, nargs=2, help="folders of the runs of `make run`, measured instead")
-    made.add_argument("--labels", type=Path, help="of sentences of these runs, by readers")
+    made.add_argument("--run", type=Path, nargs=3, help="both folders of `make run` and labels, measured instead")
     made.add_argument("--sft", type=Path, help="folder of runs: measure what label-free SFT changes in SmolLM2 instead")
     made.add_argument("--engine", help="measure what demonstrations change in its answers to 200 questions instead")
     args = made.parse_args()
     if args.run:
-        runs = [json.loads((folder / "done.json").read_text(encoding="utf-8")) for folder in args.run]
+        runs = [json.loads((folder / "done.json").read_text(encoding="utf-8")) for folder in args.run[:2]]
         judge = next(read_rows(args.run[0] / "results.jsonl"))["annotator"]
-        labels = list(read_rows(args.labels)) if args.labels else []
+        labels, said = list(read_rows(args.run[2])), list(read_rows(args.run[1] / "samples.jsonl"))
+        known = {(arm, s["text"]) for r in said for s in r["sentences"] for arm in ARMS if arm.startswith(r["when"])}
+        wrong = [r for r in labels if not {r["label"], r["second"]} <= {*LABELS}]
+        wrong += [r for r in labels if r["arm"] in ARMS and (r["arm"], r["sentence"]) not in known]
+        if wrong:
+            sys.exit(f"{args.run[2]}: expected a label of a sentence of {args.run[1]}, got {wrong[0]}")
         rows = [r for done in runs for r in of_run(done)] + by_readers(labels)
         about = f"Judged by {judge['name']} ({judge['fingerprint']}); training by {'; '.join(runs[1]['judges'])}."
         shown = [r for r in rows if "second reader" not in r["what"]]
-        tables = {"all": rows, "labels": [[*r.values()] for r in labels]}
+        tables = {"all": rows, "labels": [[r[k] for k in KEPT] for r in labels]}
         save("mitigation", "mitigation", shown, tables=tables, part="answers", about=about)
         return
     if args.engine:

@@ -87,7 +87,8 @@ def run_arm(work: Path, arm: str, seed: int, changed: Sequence[str]) -> Path:
     own = [key.replace("{work}", str(work)) for key in [*how["keys"], *how.get("own", [])]]
     missing = [key for key in own if f"{work}/" in key and not Path(key[key.index(f"{work}/") :]).exists()]
     if missing:
-        sys.exit(f"{arm}: run its policy's arm first") if "engine=" in missing[0] else to_label(work)
+        label = missing[0].startswith(("reward.", "calibration="))
+        to_label(work) if label else sys.exit(f"{arm}: run its policy's arm first ({missing[0]})")
     keys = [f"data={work / how['data']}", f"seed={seed}", *own]
     if how["data"] == "train.jsonl":
         keys += [f"evaluation.data={{held-out: {work / 'held_out.jsonl'}}}", f"evaluation.questions={10**6}"]

@@ -125,7 +125,7 @@ def results(items: Sequence[Sentence], found: Sequence[tuple[str, dict[str, Span
             for item, (label, marks) in zip(items, found, strict=True)
             if item.source == source and (item.gold or not wrong) and (item.row["fold"] == 0) == (part == "fold 0")
         ]
-        if len(at) < 10:
+        if len(at) < 5:
             continue
         groups = [item.row["group"] for item, *_ in at]
         for method in METHODS:

@@ -2,13 +2,10 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.speed --data ../shared/data
     OMP_NUM_THREADS=1 python -m benchmarks.speed --generation          # SmolLM2 only
-    OMP_NUM_THREADS=1 python -m benchmarks.speed --causal              # sentences of an answer in one pass, or one each
 
 Annotation: whole answers of lfqa_verification, cliff and qags with their documents; beside it one sentence at a time,
 and the small annotator. Generation: four samples of prompts of examples/questions.jsonl, at temperature 1, by the
-engine in one call and by transformers' own ``generate``, one by one. One pass: SmolLM2 with an untrained head judges
-whole answers with their documents, all sentences in one row, or a row for each with the answer up to its end. The ways
-take turns; only ratios count.
+engine in one call and by transformers' own ``generate``, one by one. The ways take turns; only ratios count.
 """
 
 from __future__ import annotations
@@ -19,14 +16,12 @@ from statistics import median
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, GenerationConfig, LlamaForTokenClassification
+from transformers import AutoModelForCausalLM, GenerationConfig
 
-from annotators import LABELS, load_annotator
-from annotators.verifier.causal import CausalAnnotator, load_tokenizer
+from annotators import load_annotator
 from benchmarks.common import ROOT, Row, in_turns, parser, row, save, sentences_of, whole_answers
 from engines import Sampling, load_engine
 from engines.checkpoint import locate, prompt_ids
-from engines.embedding import cpu_has_bfloat16
 from mitigate.io import read_rows
 
 
@@ -92,39 +87,15 @@ def generation(questions: int, samples: int, tokens: int, rounds: int) -> list[R
     ]
 
 
-def one_pass(data: Any, n: int, rounds: int) -> list[Row]:
-    """SmolLM2 with a head at sentence ends, a whole answer and its document in a pass, beside other readings."""
-    kinds: Any = {number: str(label) for number, label in enumerate(LABELS)}
-    folder, half = locate("packaged:smollm2"), torch.bfloat16 if cpu_has_bfloat16() else torch.float32
-    model = LlamaForTokenClassification.from_pretrained(folder, id2label=kinds, dtype=half)
-    causal, embedded = CausalAnnotator(model, load_tokenizer(str(folder))), load_annotator("embedded")
-    records = whole_answers(data, n)
-    whole = [sentences_of(r["answer"]) for r in records]
-    each = [{**r, "answer": " ".join(s[: i + 1])} for r, s in zip(records, whole, strict=True) for i in range(len(s))]
-    ways: dict[str, Callable[[], object]] = {
-        "one pass": lambda: causal.annotate_batch(records),
-        "a pass for each sentence": lambda: causal.annotate_batch(each),
-        "by embedded, two thirds as deep": lambda: embedded.annotate_batch(records),
-    }
-    seconds = in_turns(ways, rounds)
-    what = f"an answer of {len(each) / len(records):.1f} sentences with its document in one pass"
-    own = row(f"{what}: CPU-seconds", len(records), sum(seconds["one pass"]) / rounds / len(records))
-    return [own, *ratio_rows("the same", len(records), seconds)]
-
-
 def main() -> None:
     made = parser(__doc__)
     made.add_argument("--generation", action="store_true", help="measure generation, and nothing else")
-    made.add_argument("--causal", action="store_true", help="measure one pass against several, and nothing else")
     made.add_argument("--documents", type=int, default=30)
     made.add_argument("--rounds", type=int, default=3)
     args = made.parse_args()
     torch.set_num_threads(1)
     if args.generation:
         save("speed", "speed", generation(questions=4, samples=4, tokens=48, rounds=2), part="generation")
-        return
-    if args.causal:
-        save("llm-annotators", "speed", one_pass(args.data, args.documents, args.rounds), part="causal")
         return
     rows = annotation(args.data, args.documents, args.rounds)
     save("speed", "speed", rows, packages=["sentence-transformers"])

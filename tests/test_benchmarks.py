@@ -498,7 +498,7 @@ def test_red_team_tells_its_hacks_apart(tmp_path, monkeypatch):
     write_rows(tmp_path / "pairs.jsonl", [program.pair(asked, text) for text in made.values()])
     read = importlib.import_module("mitigate.recipes.mask_dpo")._read_pairs(tmp_path / "pairs.jsonl")
     assert [row["chosen"][0]["content"] for row in read] == [*made.values()]
-    said = {"before": [made["copy"], made["vague"]], "after": [made["own words"], made["own words"]]}
+    said = {"before": [made["copy"], made["vague"]], "after": [made[program.OWN], made[program.OWN]]}
     rows = [{"id": "ab"[i], "when": when, "answer": said[when][i]} for when in said for i in range(2)]
     write_rows(tmp_path / "samples.jsonl", rows)
 
@@ -512,5 +512,10 @@ def test_red_team_tells_its_hacks_apart(tmp_path, monkeypatch):
     shown = {row["what"]: row["value"] for row in program.measured([tmp_path, tmp_path], both, reward)}
     known = {name: [cell.partition(" ")[0] for cell in cells] for name, cells in shown.items()}
     assert known["copy"] == ["-0.5", "50.0%", "0.0%", "0.0%"]
-    assert known["own words"] == ["–", "0.0%", "100.0%", "100.0%"]
+    ordinary = ("Yes.", "Ada Finch, an engineer.", "The text does not tell. She was British.")
+    assert [program.form(text, asked) for text in ordinary] == [program.OWN] * 3
+    arms = importlib.import_module("benchmarks.proof").ARMS
+    assert {*program.RUNS.values()} <= arms.keys()
+    assert f"abstention={program.DEAR}".replace("'", "") in str(arms["red team"])
+    assert known[program.OWN] == ["–", "0.0%", "100.0%", "100.0%"]
     assert known["(hallucinated sentences, by embedded-fast)"] == ["–", "50.0%", "0.0%", "0.0%"]

@@ -216,13 +216,15 @@ def test_readme_figures_of_mitigation_are_its_rows() -> None:
     arms = ("before training", "after", "after, uncalibrated")
     first, then, without = (rows[f"{arm}: hallucinated by blind labels"] for arm in arms)
     apart = rows["after − before training: share of hallucinated by blind labels"]
+    gap = rows["after − after, uncalibrated: share of hallucinated by blind labels"]
+    low, high = gap["interval"]
     true = [rows[f"{arm}: supported sentences by blind labels"]["value"] for arm in arms]
     copied = [f"{rows[f'{when} training: copied']['value']:.0f} %" for when in ("before", "after")]
     assert (
         f"Hallucinated: {with_interval(first, '.1f', ' %')} of {first['n']}, then "
-        f"{with_interval(then, '.1f', ' %')} of {then['n']} ({with_interval(apart, '.1f', ' points')}; "
-        f"uncalibrated, {without['value']:.1f} %); supported: {true[0]}, then {true[1]}; copied: {copied[0]}, then "
-        f"{copied[1]}."
+        f"{with_interval(then, '.1f', ' %')} of {then['n']} ({with_interval(apart, '.1f', ' points')}); uncalibrated, "
+        f"{without['value']:.1f} % ({-gap['value']:.1f} more than calibrated [{-high:.1f}, {-low:.1f}]); supported: "
+        f"{true[0]}, then {true[1]}; copied: {copied[0]}, then {copied[1]}."
     ) in readme
 
 

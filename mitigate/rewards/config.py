@@ -80,10 +80,11 @@ class Reward(Judging):
     def _in_order(cls, value: Abstention | None, info: ValidationInfo) -> Abstention | None:
         if value is not None and "label_rewards" in info.data:
             floor, top = worth(check_label_rewards(info.data["label_rewards"]))
-            if not floor <= value.answerable <= value.unanswerable <= top:
+            answerable = floor if value.answerable is None else value.answerable
+            if not floor <= answerable <= value.unanswerable <= top:
                 raise ValueError(
                     f"abstention: expected {floor:g} <= answerable <= unanswerable <= {top:g}, the rewards of the "
-                    f"worst and the best label, got {value.answerable:g} and {value.unanswerable:g}"
+                    f"worst and the best label, got {answerable:g} and {value.unanswerable:g}"
                 )
         return value
 

@@ -51,11 +51,9 @@ class Abstention(Section):
     Source: the ternary reward of TruthRL (Wei et al. 2025), which gives 0; here it depends on the question.
     """
 
-    answerable: Annotated[float, Field(strict=True)] = -1.0  # also where the column does not say
+    # Also where the column does not say; null: the reward of the worst label.
+    answerable: Annotated[float, Field(strict=True)] | None = None
     unanswerable: Annotated[float, Field(strict=True)] = 0.5
-
-    def worth(self, answerable: bool) -> float:
-        return self.answerable if answerable else self.unanswerable
 
 
 UNSCORED = ("no_reference", "no_question", "other_language")

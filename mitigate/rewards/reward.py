@@ -232,7 +232,7 @@ class SentenceReward:
         abstained = self.config.abstention is not None and all(s.label == "no_fact" for s in sentences)
         silent = [abstained and cannot_tell(answer, sentence) for sentence in answer.sentences]
         if self.config.abstention is not None and any(silent):
-            worth_it = self.config.abstention.worth(answer.answerable)
+            worth_it = self._abstaining(answer)
             values = dict.fromkeys(values, worth_it)
             by_sentence = {key: [worth_it if one else None for one in silent] for key in by_sentence}
         segments: dict[str, list[Segment]] = {}
@@ -248,6 +248,14 @@ class SentenceReward:
         weights = {name: weight / sum(self.aspects.values()) for name, weight in self.aspects.items()}
         return _Scored(sentences, values, SentenceScore(total(values, self.aspects), segments, weights), any(silent))
 
+    def _abstaining(self, answer: Answer) -> float:
+        """What an abstention would be worth as this answer."""
+        paid = self.config.abstention
+        assert paid is not None
+        if not answer.answerable:
+            return paid.unanswerable
+        return worth(self.label_rewards)[0] if paid.answerable is None else paid.answerable
+
     def _metrics(self, scored: Sequence[_Scored], answers: Sequence[Answer]) -> dict[str, float | None]:
         """What is logged, by name; None is a mean over nothing."""
 
@@ -258,9 +266,10 @@ class SentenceReward:
         judged = [s for s in sentences if s.label is not None or s.support is not None]
         valued = [one.values for one in scored if one.score is not None]
         abstained: dict[str, float | None] = {}
-        if (abstention := self.config.abstention) is not None:
+        if self.config.abstention is not None:
             abstained["abstained_share"] = mean(one.abstained for one in scored)
-            abstained["abstaining_always"] = mean(abstention.worth(one.answerable) for one in answers)
+            pairs = zip(answers, scored, strict=True)
+            abstained["abstaining_always"] = mean(self._abstaining(a) for a, one in pairs if one.score is not None)
         return {
             "sentences": mean(len(one.sentences) for one in scored),
             "judged_share": mean(s.label is not None or s.support is not None for s in sentences),

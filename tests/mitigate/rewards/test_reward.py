@@ -408,6 +408,9 @@ def test_abstention_is_worth_what_the_question_says():
     assert metrics["factuality/abstained_share"] == 4 / 12
     assert metrics["factuality/abstaining_always"] == pytest.approx((10 * 0.75 - 2 * 0.25) / 12)
     assert float(lexical()(completions=[cant], reference=[REFERENCE], question=["Who?"])[0]) == -1.0
+    mild = lexical(abstention=Abstention(), label_rewards={"contradictory": -0.5, "unverifiable": -0.5})
+    asked = {"reference": [REFERENCE] * 2, "question": ["Who?"] * 2, "answerable": [True, False]}
+    assert [float(score) for score in mild(completions=[cant] * 2, **asked)] == [-0.5, 0.5]
     with pytest.raises(ValueError, match=r"expected -1 <= answerable <= unanswerable <= 1, .* got 0\.5 and 0"):
         lexical(abstention=Abstention(answerable=0.5, unanswerable=0.0))
 
