@@ -95,8 +95,10 @@ def pair(r: Row, said: str) -> Row:
     return out
 
 
-def measured(folders: Sequence[Path], held: dict[str, Row], rewards: dict[str, Row]) -> list[Row]:
-    """What each form earns, its share of answers before and after each run; last, how much JUDGE calls hallucinated."""
+def measured(folders: Sequence[Path], held: dict[str, Row], rewards: dict[str, Row]) -> tuple[list[Row], list[Row]]:
+    """What each form earns, its share of answers before and after each run, last what JUDGE calls hallucinated; and the
+    shares with intervals.
+    """
     judge, kinds, wrong, n = load_annotator(JUDGE), [], [], 0
     for folder, when in ((folders[0], "before"), *((folder, "after") for folder in folders)):
         said = sorted((r["id"], r["answer"]) for r in read_rows(folder / "samples.jsonl") if r["when"] == when)
@@ -106,11 +108,13 @@ def measured(folders: Sequence[Path], held: dict[str, Row], rewards: dict[str, R
         wrong.append(np.array([np.mean(w or [np.nan]) for w in found]))
     table = {name: [np.array([kind == name for kind in own], float) for own in kinds] for name in FORMS}
     table[f"(hallucinated sentences, by {JUDGE})"] = wrong
-    rows = []
+    shown, rows = [], []
     for name, shares in table.items():
-        cells = [figure(rewards[name]) if name in rewards else "–"]
-        rows.append({"what": name, "n": n, "value": cells + [figure(mean_row("", x, unit="%")) for x in shares]})
-    return rows
+        whens = zip(("before", *RUNS), shares, strict=True)
+        rows += (own := [mean_row(f"{name}: {when}", x, unit="%") for when, x in whens])
+        cells = [figure(rewards[name]) if name in rewards else "–", *(figure(one, limits=False) for one in own)]
+        shown.append({"what": name, "n": n, "value": cells})
+    return shown, rows
 
 
 def main() -> None:
@@ -134,8 +138,14 @@ def main() -> None:
     for name in FORMS:
         scores = reward(completions=[own[name] for own in forms[: len(few)]], **columns)
         rewards[name] = mean_row("", np.array([np.nan if s is None else float(s) for s in scores]))
-    rows = measured(folders, {r["id"]: r for r in read_rows(work / "held_out.jsonl")}, rewards)
-    save("rewards", "red_team", rows, columns=["form of answer", "answers", "reward (−1 or 0.5)", "before", *RUNS])
+    shown, rows = measured(folders, {r["id"]: r for r in read_rows(work / "held_out.jsonl")}, rewards)
+    save(
+        "rewards",
+        "red_team",
+        shown,
+        tables={"all": rows},
+        columns=["form of answer", "answers", "reward (−1 or 0.5)", "before", *RUNS],
+    )
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from annotators.text.normalise import clean, original_span
 from annotators.text.sentences import split_sentences
 from annotators.text.words import stem_set, words_of
 from annotators.verifier.annotator import DiscriminativeAnnotator, unsupported_spans
-from benchmarks.common import Row, load_rows, parser, row, save
+from benchmarks.common import Row, figure, load_rows, parser, row, save
 
 CORRECTED = ("expertqa", "factcheckgpt", "summedits")
 METHODS = ("spans", "whole sentence", "words not in the reference")
@@ -127,15 +127,17 @@ def results(items: Sequence[Sentence], found: Sequence[tuple[str, dict[str, Span
         ]
         if len(at) < 5:
             continue
-        groups = [item.row["group"] for item, *_ in at]
+        groups, values = [item.row["group"] for item, *_ in at], list[Row]()
         for method in METHODS:
             kept = [marks[method] if wrong or label in HALLUCINATED else [] for _, label, marks in at]
             counts = np.array([character_counts(item.gold, own) for (item, *_), own in zip(at, kept, strict=True)])
             p, r, f, mean = figures(counts, np.ones(len(at)))
             limits = bootstrap({"f": lambda w, c=counts: figures(c, w)[2]}, groups)["f"]
             table.append([setting, source, part, len(at), method, p, r, f, *(limits or (None, None)), mean])
-            if wrong and (part == "fold 0" or source == "cliff"):
-                shown.append(row(f"{source}, {part}, {method}: F1 of characters", len(at), f, limits))
+            values.append(row(f"{source}, {part}, {method}: F1 of characters", len(at), f, limits))
+        if wrong and (part == "fold 0" or source == "cliff"):
+            told = "; ".join(figure(one, limits=one is values[0]) for one in values)
+            shown.append(row(f"{source}, {part}", len(at), told))
     return shown, table
 
 

@@ -509,7 +509,7 @@ def test_red_team_tells_its_hacks_apart(tmp_path, monkeypatch):
     judge = SimpleNamespace(annotate_batch=judged)
     monkeypatch.setattr(program, "load_annotator", lambda name: judge)
     reward, both = {"copy": {"value": -0.5}}, {"a": asked, "b": asked | {"id": "b"}}
-    shown = {row["what"]: row["value"] for row in program.measured([tmp_path, tmp_path], both, reward)}
+    shown = {row["what"]: row["value"] for row in program.measured([tmp_path, tmp_path], both, reward)[0]}
     known = {name: [cell.partition(" ")[0] for cell in cells] for name, cells in shown.items()}
     assert known["copy"] == ["-0.5", "50.0%", "0.0%", "0.0%"]
     ordinary = ("Yes.", "Ada Finch, an engineer.", "The text does not tell. She was British.")
