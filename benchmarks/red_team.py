@@ -139,13 +139,8 @@ def main() -> None:
         scores = reward(completions=[own[name] for own in forms[: len(few)]], **columns)
         rewards[name] = mean_row("", np.array([np.nan if s is None else float(s) for s in scores]))
     shown, rows = measured(folders, {r["id"]: r for r in read_rows(work / "held_out.jsonl")}, rewards)
-    save(
-        "rewards",
-        "red_team",
-        shown,
-        tables={"all": rows},
-        columns=["form of answer", "answers", "reward (−1 or 0.5)", "before", *RUNS],
-    )
+    heads = ["form of answer", "answers", "reward (−1 or 0.5)", "before", *RUNS]
+    save("rewards", "red_team", shown, tables={"all": rows}, columns=heads)
 
 
 if __name__ == "__main__":

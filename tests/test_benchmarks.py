@@ -519,3 +519,42 @@ def test_red_team_tells_its_hacks_apart(tmp_path, monkeypatch):
     assert f"abstention={program.DEAR}".replace("'", "") in str(arms["red team"])
     assert known[program.OWN] == ["–", "0.0%", "100.0%", "100.0%"]
     assert known["(hallucinated sentences, by embedded-fast)"] == ["–", "50.0%", "0.0%", "0.0%"]
+
+
+def test_readers_of_make_run_are_counted_by_hand(tmp_path, monkeypatch, capsys):
+    program = importlib.import_module("benchmarks.mitigation")
+    said = ("contradictory", "supported", "no_fact", "unverifiable")
+    labels = [
+        {
+            "arm": arm,
+            "id": "ab"[i % 2],
+            "sentence": f"S{i}.",
+            "label": "supported" if arm == "after" else one,
+            "second": one,
+        }
+        for arm in program.ARMS
+        for i, one in enumerate(said)
+    ]
+    value = {row["what"]: (row["n"], row["value"]) for row in program.by_readers(labels)}
+    assert value["before training: hallucinated by blind labels"] == (3, pytest.approx(200 / 3, abs=1e-3))
+    assert value["after: hallucinated by blind labels"] == (4, 0.0)
+    assert value["after: hallucinated by a second reader"] == (3, pytest.approx(200 / 3, abs=1e-3))
+    assert value["before training: supported sentences by blind labels"] == (4, 1)
+    assert value["after − before training: share of hallucinated by blind labels"] == (
+        7,
+        pytest.approx(-200 / 3, abs=1e-3),
+    )
+    for folder in ("answers", "trained"):  # a label of a sentence that this run did not write
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "done.json").write_text("{}")
+    write_rows(tmp_path / "answers" / "results.jsonl", [{"annotator": {}}])
+    samples = [
+        {"when": "before", "sentences": [{"text": f"S{i}."} for i in range(4)]},
+        {"when": "after", "sentences": []},
+    ]
+    write_rows(tmp_path / "trained" / "samples.jsonl", samples)
+    write_rows(tmp_path / "labels.jsonl", labels)
+    paths = [str(tmp_path / name) for name in ("answers", "trained", "labels.jsonl")]
+    monkeypatch.setattr(sys, "argv", ["mitigation", "--run", *paths])
+    with pytest.raises(SystemExit, match=r"labels\.jsonl: expected a label of a sentence of .*'arm': 'after'"):
+        program.main()
