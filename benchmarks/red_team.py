@@ -13,6 +13,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from mitigate.rewards.inputs import COPY_SHARE, Answer, cannot_tell, reference_o
 from mitigate.rewards.reward import SentenceReward
 
 VAGUE = "This is something that people know. The text tells what it is and gives some facts about it."
-OWN = "anything else: its own words, true or not"
+OWN = "anything else"
 LISTED = ANSWERS["names and numbers of the reference, listed"]
 RUNS = {"after (abstention −0.25 or 1)": "red team, silence cheap", "after (−1 or 0.5)": "red team"}  # arms
 DEAR = {"answerable": -1.0, "unanswerable": 0.5}  # what abstaining is worth in the second, and in the column of rewards
@@ -139,8 +140,14 @@ def main() -> None:
         scores = reward(completions=[own[name] for own in forms[: len(few)]], **columns)
         rewards[name] = mean_row("", np.array([np.nan if s is None else float(s) for s in scores]))
     shown, rows = measured(folders, {r["id"]: r for r in read_rows(work / "held_out.jsonl")}, rewards)
-    heads = ["form of answer", "answers", "reward (−1 or 0.5)", "before", *RUNS]
-    save("rewards", "red_team", shown, tables={"all": rows}, columns=heads)
+    tables: dict[str, list[Any]] = {"all": rows, "rewards": [r | {"what": name} for name, r in rewards.items()]}
+    logged = ("reward", "factuality/abstained_share", "factuality/share_copied", "factuality/hallucination_rate")
+    for arm, folder in zip(RUNS, folders, strict=True):
+        tables[f"{arm}: {', '.join(logged)} by step"] = [
+            [r.get(name) for name in logged] for r in read_rows(folder / "metrics.jsonl")
+        ]
+    heads = ["form of answer", "answers", "reward (−1 or 0.5, n = 60)", "before", *RUNS]
+    save("rewards", "red_team", shown, tables=tables, columns=heads)
 
 
 if __name__ == "__main__":

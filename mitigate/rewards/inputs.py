@@ -45,8 +45,8 @@ class Columns(Section):
 class Abstention(Section):
     """What "I can't tell from this document" is worth as a whole answer, between false (−1) and true (+1).
 
-    Where abstaining from all questions earns more than the policy's own answers, it learns that and nothing else: with
-    −0.25 and 1 it did (docs/results/rewards.md).
+    Where abstaining from all questions earns more than the answers of a policy that sometimes abstains, it learns that
+    and nothing else: with −0.25 and 1 it did (docs/results/rewards.md).
 
     Source: the ternary reward of TruthRL (Wei et al. 2025), which gives 0; here it depends on the question.
     """
@@ -472,6 +472,14 @@ _SAYS = re.compile(
 )
 
 
+_LEAD = re.compile(
+    r"^\W*(?:(?:the|this)(?: \w+)? (?:text|passage|document|article)(?: \w+){1,2} that\b"
+    r"|according to (?:the|this)(?: \w+)? (?:text|passage|document|article)\b,?)",
+    re.IGNORECASE,
+)
+"""What may stand before any claim, so that the words after it alone say how much of it is copied."""
+
+
 def claims(sentences: Sequence[str], reference: str) -> list[str]:
     """What each sentence says of the world: of one that names what the text is about, what follows that, or "".
 
@@ -631,7 +639,11 @@ def judged_sentences(
         weight = sum(w if u in counted else w / 2 for u, w in new.items() if u in weights)
         value = min(1.0, weight / full) if full else float(bool(claim))
         support = label if isinstance(label, float) else None
-        density = 0.0 if support is None and label != "supported" else reference.density(sentence)
+        density, core = 0.0, _LEAD.sub("", claim)
+        if support is not None or label == "supported":
+            density = reference.density(sentence)
+            if len(words(core)) >= COPY_WORDS:  # "The text tells that" before a copy makes it no less of one
+                density = max(density, reference.density(core))
         original = min(1.0, max(0.0, (copy_share - density) / FADE))
         clause = clause_share(sentence) if english else 1.0
         if clause < 1:

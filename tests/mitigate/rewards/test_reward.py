@@ -286,6 +286,19 @@ def test_near_copies_and_vague_answers_earn_little():
     assert float(few) == 0.0 < float(whole)
 
 
+@pytest.mark.parametrize("lead", ["The text tells that", "This passage also states that", "According to the text,"])
+def test_words_before_a_copy_make_it_no_less_of_one(lead):
+    """What GRPO learned against the red team: copied words behind the same opening."""
+    reference = "It is a parish church in Vigevano, province of Pavia, and was built in 1712 by Ada Finch for its duke."
+    copy, own = "it is a parish church in Vigevano, of Pavia.", "Ada Finch built this for the duke of Vigevano."
+    near, true, short = lexical(Yes(), copy_share=0.8)(
+        completions=[f"{lead} {copy}", f"{lead} {own}", f"{lead} Ada Finch built it."], reference=[reference] * 3
+    )
+    assert labels(near) == [(None, -1.0)]  # nothing counts: as silence
+    assert float(true) == 1.0
+    assert float(short) == 1.0  # of so few words none is a copy
+
+
 def test_naming_what_the_text_is_about_earns_nothing():
     topics = "The text discusses Ada Finch, the bridge and 1931. It also mentions 412 metres."
     texts = [topics, "The text discusses a bridge, which Ada Finch designed and which opened in 1931.", ""]
