@@ -1,7 +1,7 @@
 """How true the demonstrations are that FEWL would show to a model, and what SmolLM2's answers gain at inference.
 
     python -m benchmarks.mitigation --data ../shared/data
-    make run && python -m benchmarks.mitigation --run out/answers out/trained labels.jsonl
+    make run && python -m benchmarks.mitigation --run out/answers out/trained out/labels.jsonl
     python -m benchmarks.mitigation --data ../shared/data --engine transformers:packaged:smollm2
     python -m benchmarks.mitigation --data ../shared/data --sft out/sft
 
@@ -19,7 +19,7 @@ import json
 import random
 import re
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import closing
 from itertools import combinations
@@ -193,11 +193,11 @@ def main() -> None:
         runs = [json.loads((folder / "done.json").read_text(encoding="utf-8")) for folder in args.run[:2]]
         judge = next(read_rows(args.run[0] / "results.jsonl"))["annotator"]
         labels, said = list(read_rows(args.run[2])), list(read_rows(args.run[1] / "samples.jsonl"))
-        known = {(arm, s["text"]) for r in said for s in r["sentences"] for arm in ARMS if arm.startswith(r["when"])}
-        wrong = [r for r in labels if not {r["label"], r["second"]} <= {*LABELS}]
-        wrong += [r for r in labels if r["arm"] in ARMS and (r["arm"], r["sentence"]) not in known]
-        if wrong:
-            sys.exit(f"{args.run[2]}: expected a label of a sentence of {args.run[1]}, got {wrong[0]}")
+        wanted = Counter((a, s["text"]) for r in said for s in r["sentences"] for a in ARMS if a.startswith(r["when"]))
+        given = Counter((r["arm"], r["sentence"]) for r in labels if r["arm"] in ARMS)
+        wrong: list[Any] = [r for r in labels if not {r["label"], r["second"]} <= {*LABELS}]
+        if wrong := [*wrong, *(given - wanted), *(wanted - given)]:
+            sys.exit(f"{args.run[2]}: expected one label of each sentence of {args.run[1]}, look at {wrong[0]}")
         rows = [r for done in runs for r in of_run(done)] + by_readers(labels)
         about = f"Judged by {judge['name']} ({judge['fingerprint']}); training by {'; '.join(runs[1]['judges'])}."
         shown = [r for r in rows if "second reader" not in r["what"]]
