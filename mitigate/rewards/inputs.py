@@ -472,14 +472,6 @@ _SAYS = re.compile(
 )
 
 
-_LEAD = re.compile(
-    r"^\W*(?:(?:the|this)(?: \w+)? (?:text|passage|document|article)(?: \w+){1,2} that\b"
-    r"|according to (?:the|this)(?: \w+)? (?:text|passage|document|article)\b,?)",
-    re.IGNORECASE,
-)
-"""What may stand before any claim, so that the words after it alone say how much of it is copied."""
-
-
 def claims(sentences: Sequence[str], reference: str) -> list[str]:
     """What each sentence says of the world: of one that names what the text is about, what follows that, or "".
 
@@ -592,6 +584,17 @@ def copied(record: Mapping[str, Any], labels: Container[str | None] | None = Non
 # --- what was found out about the sentences of an answer --------------------------------------------------------------
 
 
+_OPENS = re.compile(r"\bthat\b|[,:，：]", re.IGNORECASE)
+
+
+def without_opening(sentence: str, reference: Reference) -> str:
+    """The sentence without an opening that states nothing of the reference ("The text tells that", "From this, we learn
+    that"): such words would make a copy behind them look less dense, as GRPO found (docs/rewards.md, "Red team").
+    """
+    ends = [found.end() for found in _OPENS.finditer(sentence)]
+    return sentence[max((e for e in ends if reference.all.keys().isdisjoint(specifics(sentence[:e]))), default=0) :]
+
+
 def judged_sentences(
     answer: Answer, labels: Sequence[Verdict], copy_share: float | None = COPY_SHARE
 ) -> tuple[list[Judged], float]:
@@ -639,10 +642,10 @@ def judged_sentences(
         weight = sum(w if u in counted else w / 2 for u, w in new.items() if u in weights)
         value = min(1.0, weight / full) if full else float(bool(claim))
         support = label if isinstance(label, float) else None
-        density, core = 0.0, _LEAD.sub("", claim)
+        density, core = 0.0, without_opening(claim, reference)
         if support is not None or label == "supported":
             density = reference.density(sentence)
-            if len(words(core)) >= COPY_WORDS:  # "The text tells that" before a copy makes it no less of one
+            if len(words(core)) >= COPY_WORDS:
                 density = max(density, reference.density(core))
         original = min(1.0, max(0.0, (copy_share - density) / FADE))
         clause = clause_share(sentence) if english else 1.0

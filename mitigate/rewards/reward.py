@@ -269,6 +269,8 @@ class SentenceReward:
         if self.config.abstention is not None:
             abstained["abstained_share"] = mean(one.abstained for one in scored)
             pairs = zip(answers, scored, strict=True)
+            answered = (one.score for one in scored if one.score is not None and not one.abstained)
+            abstained["answering"] = mean(map(float, answered))
             abstained["abstaining_always"] = mean(self._abstaining(a) for a, one in pairs if one.score is not None)
         return {
             "sentences": mean(len(one.sentences) for one in scored),

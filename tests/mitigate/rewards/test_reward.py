@@ -286,7 +286,10 @@ def test_near_copies_and_vague_answers_earn_little():
     assert float(few) == 0.0 < float(whole)
 
 
-@pytest.mark.parametrize("lead", ["The text tells that", "This passage also states that", "According to the text,"])
+@pytest.mark.parametrize("lead", [
+    "The text tells that", "This passage also states that", "According to the text,", "It tells that",
+    "The author writes that", "From this passage, we clearly learn that", "In the text, it is said that",
+])  # fmt: skip
 def test_words_before_a_copy_make_it_no_less_of_one(lead):
     """What GRPO learned against the red team: copied words behind the same opening."""
     reference = "It is a parish church in Vigevano, province of Pavia, and was built in 1712 by Ada Finch for its duke."
@@ -419,6 +422,7 @@ def test_abstention_is_worth_what_the_question_says():
     assert [float(score) for score in scores] == [0.75, -0.25, -0.25, pytest.approx(2 / 3), -1, 0.75, *[-1] * 6]
     assert labels(scores[0]) == [("no_fact", 0.75)]
     assert metrics["factuality/abstained_share"] == 4 / 12
+    assert metrics["factuality/answering"] == pytest.approx((2 / 3 - 7) / 8)  # the eight others
     assert metrics["factuality/abstaining_always"] == pytest.approx((10 * 0.75 - 2 * 0.25) / 12)
     assert float(lexical()(completions=[cant], reference=[REFERENCE], question=["Who?"])[0]) == -1.0
     mild = lexical(abstention=Abstention(), label_rewards={"contradictory": -0.5, "unverifiable": -0.5})
