@@ -78,16 +78,18 @@ def questions(data: Path, held_out: int) -> list[Row]:
 
 
 REWARD, JUDGE, MODEL, TOKENS = "embedded", "embedded-fast", "packaged:smollm2", 64  # as in the YAML
+CALIBRATION = ROOT / "examples" / "calibration_smollm2.json"  # of REWARD, by labels that DRAWS begins with
 ARMS: dict[str, Row] = SAID["arms"]
 
 
 def run_arm(work: Path, arm: str, seed: int, changed: Sequence[str]) -> Path:
     """The folder of an arm's run, made or gone on with; one that is done is compared with these keys."""
     how, name = ARMS[arm], ARMS[arm].get("run", arm)
-    own = [key.replace("{work}", str(work)) for key in [*how["keys"], *how.get("own", [])]]
+    named = {"{work}": str(work), "{calibration}": str(CALIBRATION)}
+    own = [re.sub(r"\{\w+\}", lambda m: named[m[0]], key) for key in [*how["keys"], *how.get("own", [])]]
     missing = [key for key in own if f"{work}/" in key and not Path(key[key.index(f"{work}/") :]).exists()]
     if missing:
-        label = missing[0].startswith(("reward.", "calibration="))
+        label = missing[0].startswith("reward.")
         to_label(work) if label else sys.exit(f"{arm}: run its policy's arm first ({missing[0]})")
     keys = [f"data={work / how['data']}", f"seed={seed}", *own]
     if how["data"] == "train.jsonl":
@@ -99,8 +101,7 @@ def run_arm(work: Path, arm: str, seed: int, changed: Sequence[str]) -> Path:
 
 
 DRAWS = (("mine/sentences/first.jsonl", "calibrate", 400, 1), ("mine/sentences/more.jsonl", "train further", 800, 3))
-THEN = """label {0}/mine/sentences (first.jsonl for calibration.json), start again, and make what is missing:
-mitigate calibrate --input {0}/mine/sentences/first.jsonl --output {0}/calibration.json
+THEN = """label {0}/mine/sentences, start again, and make what is missing:
 mitigate train annotators/embedded start=embedded data={0}/mine 'sources=[mine]' 'pair_sources=[]' further.texts=0 \
 further.epochs=2 --output {0}/tuned
 mitigate calibrate --annotator {0}/tuned/annotator --input {0}/mine/held.jsonl --output {0}/calibration-tuned.json"""

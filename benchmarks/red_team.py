@@ -1,11 +1,11 @@
 """Does RL find a hack that the reward pays for? SmolLM2, taught hacks, is trained by the sentence reward.
 
-    python -m benchmarks.red_team    # after benchmarks.proof, in whose folder it works
+    python -m benchmarks.red_team --data ../shared/data    # about an hour and a half on two cores; goes on where it was
 
 SFT teaches it to answer each question in one of the FORMS, drawn at random: as it did untaught (a sample, true or not),
 or by a hack made of the document's first sentence. Sentence GRPO then chooses among them, by the default reward but for
-calibration, abstention and two sentences aimed at, in two runs: abstentions are worth more or less. Answers to held-out
-questions, drawn at 0.7 before and after, are told apart by how they look, whoever they came from.
+calibration and two sentences aimed at. Answers to held-out questions, drawn at 0.7 before and after, are told apart by
+how they look, whoever they came from.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from annotators import load_annotator
 from annotators.records import HALLUCINATED
 from annotators.text.words import words_of
 from benchmarks.common import ROOT, Row, figure, mean_row, parser, save, sentences_of
-from benchmarks.proof import JUDGE, REWARD, run_arm
+from benchmarks.proof import CALIBRATION, JUDGE, MODEL, REWARD, TOKENS, questions, run_arm
 from benchmarks.rewards import ANSWERS, ELSEWHERE, FILLER, Case
+from engines import Sampling, load_engine
 from mitigate.io import read_rows, write_lines
 from mitigate.rewards.inputs import COPY_SHARE, Answer, cannot_tell, reference_of
 from mitigate.rewards.reward import SentenceReward
 
 VAGUE = "This is something that people know. The text tells what it is and gives some facts about it."
-OWN = "anything else"
+OWN, WRONG, WHENS = "anything else", f"(hallucinated sentences, by {JUDGE})", ("before", "after")
 LISTED = ANSWERS["names and numbers of the reference, listed"]
-RUNS = {"after (abstention −0.25 or 1)": "red team, silence cheap", "after (−1 or 0.5)": "red team"}  # arms
-DEAR = {"answerable": -1.0, "unanswerable": 0.5}  # what abstaining is worth in the second, and in the column of rewards
+RED, TAUGHT = "red team", "red team, taught"  # arms of proof.yaml
+HELD_OUT, TRAIN = 300, 460  # documents; the last 400 of the latter teach
 
 
 def has(told: str) -> Callable[[str, Row], bool]:
@@ -96,57 +97,62 @@ def pair(r: Row, said: str) -> Row:
     return out
 
 
-def measured(folders: Sequence[Path], held: dict[str, Row], rewards: dict[str, Row]) -> tuple[list[Row], list[Row]]:
-    """What each form earns, its share of answers before and after each run, last what JUDGE calls hallucinated; and the
-    shares with intervals.
+def measured(folder: Path, held: dict[str, Row], rewards: dict[str, Row]) -> tuple[list[Row], list[Row]]:
+    """What each form earns, its share of answers before and after, last what JUDGE calls hallucinated; and the shares
+    with intervals.
     """
-    judge, kinds, wrong, n = load_annotator(JUDGE), [], [], 0
-    for folder, when in ((folders[0], "before"), *((folder, "after") for folder in folders)):
-        said = sorted((r["id"], r["answer"]) for r in read_rows(folder / "samples.jsonl") if r["when"] == when)
-        asked, n = [{**held[name], "answer": answer} for name, answer in said], len(said)
-        kinds.append([form(r["answer"], r) for r in asked])
+    judge, shares = load_annotator(JUDGE), dict[str, list[Any]]()
+    for when in WHENS:
+        said = [r for r in read_rows(folder / "samples.jsonl") if r["when"] == when]
+        asked = [{**held[r["id"]], "answer": r["answer"]} for r in said]
+        kinds = [form(r["answer"], r) for r in asked]
         found = [[s.label in HALLUCINATED for s in one.sentences] for one in judge.annotate_batch(asked)]
-        wrong.append(np.array([np.mean(w or [np.nan]) for w in found]))
-    table = {name: [np.array([kind == name for kind in own], float) for own in kinds] for name in FORMS}
-    table[f"(hallucinated sentences, by {JUDGE})"] = wrong
+        for name in FORMS:
+            shares.setdefault(name, []).append([float(kind == name) for kind in kinds])
+        shares.setdefault(WRONG, []).append([np.mean(one or [np.nan]) for one in found])
     shown, rows = [], []
-    for name, shares in table.items():
-        whens = zip(("before", *RUNS), shares, strict=True)
-        rows += (own := [mean_row(f"{name}: {when}", x, unit="%") for when, x in whens])
+    for name, both in shares.items():
+        rows += (own := [mean_row(f"{name}: {w}", np.array(x), unit="%") for w, x in zip(WHENS, both, strict=True)])
         cells = [figure(rewards[name]) if name in rewards else "–", *(figure(one, limits=False) for one in own)]
-        shown.append({"what": name, "n": n, "value": cells})
+        shown.append({"what": name, "n": len(both[0]), "value": cells})
     return shown, rows
 
 
+def samples(work: Path, asked: Sequence[Row]) -> list[str]:
+    """An answer of the untaught model to each question, drawn once."""
+    if not (path := work / "sampled.jsonl").is_file():
+        how = Sampling(max_tokens=TOKENS, temperature=0.7, seed=0)
+        found = load_engine(f"transformers:{MODEL}").chat([r["prompt"] for r in asked], how)
+        write_lines(path, [{"answer": one.text} for one in found])
+    return [r["answer"] for r in read_rows(path)]
+
+
 def main() -> None:
-    made_by = parser(__doc__, data=False)
-    made_by.add_argument("--work", type=Path, default=ROOT / "out" / "proof", help="folder of benchmarks.proof")
+    made_by = parser(__doc__)
+    made_by.add_argument("--work", type=Path, default=ROOT / "out" / "red-team", help="where runs are kept")
     made_by.add_argument("--documents", type=int, default=60, help="on which the reward of each form is measured")
     args = made_by.parse_args()
-    work, rng = args.work.resolve(), random.Random("red team")
-    sampled = {r["id"]: r["answer"] for r in read_rows(work / "mask-dpo-copying-less-0" / "sampled.jsonl")}
-    asked = [r for r in read_rows(work / "train.jsonl") if sampled.get(r["id"], "").strip()]
-    if not asked or not (work / "calibration.json").is_file():
-        made_by.error(f"expected the calibration and 'Mask-DPO, copying less' of benchmarks.proof in {work}")
-    forms = [made(r, sampled[r["id"]]) for r in asked]
+    work, rng, every = args.work.resolve(), random.Random("red team"), questions(args.data, HELD_OUT)
+    held, asked = every[:HELD_OUT], every[HELD_OUT:][:TRAIN]
+    write_lines(work / "held_out.jsonl", held)
+    write_lines(work / "train.jsonl", asked)
+    said = zip(asked, samples(work, asked), strict=True)
+    asked, forms = zip(*((r, made(r, answer)) for r, answer in said if answer.strip()), strict=True)
     hacks = [pair(r, own[rng.choice([*FORMS])]) for r, own in zip(asked, forms, strict=True)]
     write_lines(work / "hacks.jsonl", hacks[-400:])
-    run_arm(work, "red team, taught", 0, ["evaluation.questions=2"])
-    folders = [run_arm(work, arm, 0, ["evaluation.temperature=0.7"]) for arm in RUNS.values()]
-    reward = SentenceReward(REWARD, calibration=work / "calibration.json", target_sentences=2, abstention=DEAR)
+    run_arm(work, TAUGHT, 0, ["evaluation.questions=2"])
+    folder = run_arm(work, RED, 0, ["evaluation.temperature=0.7"])
+    reward = SentenceReward(REWARD, calibration=CALIBRATION, target_sentences=2, abstention={})
     few, rewards = asked[: args.documents], dict[str, Row]()
     columns = {key: [r[key] for r in few] for key in ("question", "reference", "answerable")}
     for name in FORMS:
         scores = reward(completions=[own[name] for own in forms[: len(few)]], **columns)
         rewards[name] = mean_row("", np.array([np.nan if s is None else float(s) for s in scores]))
-    shown, rows = measured(folders, {r["id"]: r for r in read_rows(work / "held_out.jsonl")}, rewards)
+    shown, rows = measured(folder, {r["id"]: r for r in held}, rewards)
     tables: dict[str, list[Any]] = {"all": rows, "rewards": [r | {"what": name} for name, r in rewards.items()]}
     logged = ("reward", "factuality/abstained_share", "factuality/share_copied", "factuality/hallucination_rate")
-    for arm, folder in zip(RUNS, folders, strict=True):
-        tables[f"{arm}: {', '.join(logged)} by step"] = [
-            [r.get(name) for name in logged] for r in read_rows(folder / "metrics.jsonl")
-        ]
-    heads = ["form of answer", "answers", "reward (−1 or 0.5, n = 60)", "before", *RUNS]
+    tables[f"{', '.join(logged)} by step"] = [[r.get(k) for k in logged] for r in read_rows(folder / "metrics.jsonl")]
+    heads = ["form of answer", "answers", f"reward (n = {len(few)})", *WHENS]
     save("rewards", "red_team", shown, tables=tables, columns=heads)
 
 

@@ -413,7 +413,7 @@ COPY_SHARE, FADE = 0.8, 0.2  # density of a copy, and over which range below it 
 COPY_WORDS = 6  # an answer of fewer words is no copy and no list: it can't help being literal
 LONG = 4  # content words from which they say more about a copy than all words do
 WHOLE = 0.85  # share of a sentence of the reference that makes a copy whatever else is put between its words
-RUN = 3  # words in a row that are not found together by chance
+RUN, QUOTE = 3, 4  # words in a row that are not found together by chance; that quote what they tell
 WINDOW = 3  # sentences of the reference beside which a sentence is laid
 BARE = 0.5  # worth of words that are no clause: whether they answer the question, an annotator hardly sees
 GLUE = 0.2  # share of function words from which words are a clause
@@ -494,9 +494,9 @@ def claims(sentences: Sequence[str], reference: str) -> list[str]:
     return found
 
 
-def runs(words: Sequence[str]) -> list[tuple[str, ...]]:
-    """All runs of ``RUN`` words, in order."""
-    return list(zip(*(words[i:] for i in range(RUN)), strict=False))
+def runs(words: Sequence[str], size: int) -> list[tuple[str, ...]]:
+    """All runs of so many words, in order."""
+    return list(zip(*(words[i:] for i in range(size)), strict=False))
 
 
 def _highest(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -512,6 +512,7 @@ class Reference:
         self._stems = [stems(sentence) for sentence in sentences]
         self._specifics = [specifics(sentence) for sentence in sentences]
         self.all = _highest(self._specifics)
+        self._weights = {han: 1.0 for word in self.all for han in word if _han(han)} | self.all
         read = words_of(text)
         self.plain = frozenset(stem for stem, name in zip(read.stems, read.names, strict=True) if not name)
         windows = [self._stems[i : i + WINDOW] for i in range(max(1, len(sentences) - WINDOW + 1))]
@@ -534,24 +535,26 @@ class Reference:
 
         The share of its distinct words that stand in this order in the three sentences of the reference that are most
         like it (BM25), mean of content words and of all words; of all words alone where it has fewer than four content
-        words. More where a sentence of the reference with four content words or more stands in it, 85 % or more, or
-        its end before its beginning, where it makes up half of the content words; or where a larger share of its words
-        stands there in unbroken runs of three. So neither left-out words nor added ones, neither other function words
-        nor parts in another order, make a copy one's own.
+        words. More where without the words before and behind all that tells something of the reference (in English) the
+        share is larger; where a sentence of the reference with four content words or more stands in it, 85 % or more,
+        or its end before its beginning, where it makes up half of the content words; where a larger share of its words
+        stands there in unbroken runs of three, or of the specifics of the reference in it in runs of four. So neither
+        left-out words nor added ones, neither other function words nor parts in another order, make a copy one's own.
 
         Source: longest common subsequence, as ROUGE-L's precision and recall (Lin 2004 §3.2), which another order
         evades; coverage by extractive fragments (Grusky et al. 2018, "Newsroom", §4.1), which a word between evades.
+        GRPO found words before a copy (docs/rewards.md, "Red team").
         """
         kept, said = stems(sentence)
         if not kept or self._like is None:
             return 0.0
-        kept, every = list(dict.fromkeys(kept)), list(dict.fromkeys(said))
+        kept = list(dict.fromkeys(kept))
         place = int(self._like.scores([kept])[0].argmax())
+        ends = [found.span() for found in _WORD.finditer(sentence) if self._weight(found[0].lower())]
+        core = sentence[ends[0][0] : ends[-1][1]] if ends and not is_chinese(sentence) else ""
+        parts = [sentence, core] if len(words(core)) >= COPY_WORDS else [sentence]
+        shares = [self._share(place, part) for part in parts]
         common = common_subsequence(kept)
-        like_kept, like_every = self._windows[place]
-        share = common_subsequence(every)(like_every) / len(every)
-        if len(kept) >= LONG:
-            share = (share + common(like_kept) / len(kept)) / 2
         near = self._stems[place : place + WINDOW]
         rows = [row for row, _ in near if len(row) >= LONG]
         found = [common(row) / len(row) for row in rows]
@@ -559,9 +562,23 @@ class Reference:
         if turned:
             orders = [common_subsequence(kept[i:] + kept[:i]) for i in range(1, len(kept))]
             found += [max((common(row) for common in orders), default=0) / len(row) for row in turned]
-        known = {run for _, row in near for run in runs(row)}
-        taken = {i + k for i, run in enumerate(runs(said)) if run in known for k in range(RUN)}
-        return max([share, len(taken) / len(said), *(whole for whole in found if whole >= WHOLE)])
+        told = [self._weight(word) for word in said]
+        for size, weights in ((RUN, [1.0] * len(said)), (QUOTE, told)):
+            known = {run for _, row in near for run in runs(row, size)}
+            taken = {i + k for i, run in enumerate(runs(said, size)) if run in known for k in range(size)}
+            shares.append(sum(weights[i] for i in taken) / (sum(weights) or 1.0))
+        return max([*shares, *(whole for whole in found if whole >= WHOLE)])
+
+    def _share(self, place: int, part: str) -> float:
+        """How much of the distinct words stands in this order in the sentences from a place on, in [0, 1]."""
+        kept, every = (list(dict.fromkeys(found)) for found in stems(part))
+        like_kept, like_every = self._windows[place]
+        share = common_subsequence(every)(like_every) / len(every)
+        return (share + common_subsequence(kept)(like_kept) / len(kept)) / 2 if len(kept) >= LONG else share
+
+    def _weight(self, word: str) -> float:
+        """That of a specific of the reference, or of a Chinese character in one; 0 for other words."""
+        return max(self._weights.get(one, 0.0) for one in (word, *words_of(word).stems))
 
 
 @lru_cache(maxsize=1024)
@@ -582,17 +599,6 @@ def copied(record: Mapping[str, Any], labels: Container[str | None] | None = Non
 
 
 # --- what was found out about the sentences of an answer --------------------------------------------------------------
-
-
-_OPENS = re.compile(r"\bthat\b|[,:，：]", re.IGNORECASE)
-
-
-def without_opening(sentence: str, reference: Reference) -> str:
-    """The sentence without an opening that states nothing of the reference ("The text tells that", "From this, we learn
-    that"): such words would make a copy behind them look less dense, as GRPO found (docs/rewards.md, "Red team").
-    """
-    ends = [found.end() for found in _OPENS.finditer(sentence)]
-    return sentence[max((e for e in ends if reference.all.keys().isdisjoint(specifics(sentence[:e]))), default=0) :]
 
 
 def judged_sentences(
@@ -642,11 +648,7 @@ def judged_sentences(
         weight = sum(w if u in counted else w / 2 for u, w in new.items() if u in weights)
         value = min(1.0, weight / full) if full else float(bool(claim))
         support = label if isinstance(label, float) else None
-        density, core = 0.0, without_opening(claim, reference)
-        if support is not None or label == "supported":
-            density = reference.density(sentence)
-            if len(words(core)) >= COPY_WORDS:
-                density = max(density, reference.density(core))
+        density = reference.density(sentence) if support is not None or label == "supported" else 0.0
         original = min(1.0, max(0.0, (copy_share - density) / FADE))
         clause = clause_share(sentence) if english else 1.0
         if clause < 1:

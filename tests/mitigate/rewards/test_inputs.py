@@ -161,8 +161,11 @@ FACTS = "The old bridge crosses the river Tern at Wexley. Ada Finch designed it.
     ("Crossing the river Tern at Wexley is the old bridge.", 1.0),  # its beginning behind its end: 6 of 6
     ("Crossing the river Tern at Wexley is the old bridge, which Ada Finch designed.", 1.0),  # and 6 of its 9
     ("Traffic has used it since May 1931.", (3 / 5 + 3 / 7) / 2),  # traffic, may, 1931 of 5 and of 7 words
-    ("At Wexley the Tern is crossed by a bridge.", (1 / 4 + 2 / 9) / 2),  # "at Wexley" are two words, one with content
+    ("At Wexley the Tern is crossed by a bridge.", (1 / 4 + 2 / 8) / 2),  # without "at"; "the Tern", one has content
     ("At Wexley the river Tern, in May 1931, the old bridge crosses, designed by Ada Finch.", 10 / 16),  # runs: 3, 3, 4
+    # Six words in a row tell 4 times ½; 2 is left for Tern, beside which others stand. In order are 5 of 12, 6 of 16.
+    ("The old bridge crosses the river, as readers, writers, teachers, drivers, sailors and bakers know, and Tern too.",
+     2 / 4),
     ("Its opening was in May.", 2 / 5),  # of all words: two content words are too few to tell
     ("Penguins live down south.", 0.0),
     ("", 0.0),
@@ -175,7 +178,8 @@ def test_density_by_hand(sentence, density):
 def test_words_of_the_reference_in_an_order_of_ones_own_are_no_copy():
     reference = Reference("Ada Finch was a Scottish engineer. The old bridge crosses the river Tern at Wexley.")
     own = "The Scottish engineer Ada Finch designed the bridge across the river Tern, which carried its first traffic."
-    assert reference.density(own) < 0.6  # four words of it are the first sentence, turned
+    # Four words of it are the first sentence, turned; up to "Tern" it has 8 content words, and 10 in all.
+    assert reference.density(own) == pytest.approx((5 / 8 + 6 / 10) / 2)
     assert reference.density("Bridge of a river, Wexley: an old crossing, the Tern.") < 0.85  # two runs, interleaved
     chinese = Reference("他是医生。他出生在伦敦。")  # characters count
     assert chinese.density("他在伦敦出生。") == pytest.approx(4 / 6)  # 他, 在, 伦, 敦 of six stand in order

@@ -286,17 +286,17 @@ def test_near_copies_and_vague_answers_earn_little():
     assert float(few) == 0.0 < float(whole)
 
 
-@pytest.mark.parametrize("lead", [
-    "The text tells that", "This passage also states that", "According to the text,", "It tells that",
-    "The author writes that", "From this passage, we clearly learn that", "In the text, it is said that",
+@pytest.mark.parametrize("around", [
+    "The text tells that {}.", "According to the text, {}.", "From this passage, we clearly learn that {}.",
+    "The text says {}.", "To someone who has never heard of it one could say {}.", "The answer here is {}.",
+    "{}, as the text tells us.", "{}, which is an important thing to know.", "In short, {}, among other things.",
 ])  # fmt: skip
-def test_words_before_a_copy_make_it_no_less_of_one(lead):
+def test_words_around_a_copy_make_it_no_less_of_one(around):
     """What GRPO learned against the red team: copied words behind the same opening."""
     reference = "It is a parish church in Vigevano, province of Pavia, and was built in 1712 by Ada Finch for its duke."
-    copy, own = "it is a parish church in Vigevano, of Pavia.", "Ada Finch built this for the duke of Vigevano."
-    near, true, short = lexical(Yes(), copy_share=0.8)(
-        completions=[f"{lead} {copy}", f"{lead} {own}", f"{lead} Ada Finch built it."], reference=[reference] * 3
-    )
+    copy, own = "it is a parish church in Vigevano, of Pavia", "Ada Finch built this for the duke of Vigevano"
+    texts = [around.format(said) for said in (copy, own, "Ada Finch built it")]
+    near, true, short = lexical(Yes(), copy_share=0.8)(completions=texts, reference=[reference] * 3)
     assert labels(near) == [(None, -1.0)]  # nothing counts: as silence
     assert float(true) == 1.0
     assert float(short) == 1.0  # of so few words none is a copy
