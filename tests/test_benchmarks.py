@@ -246,15 +246,14 @@ def test_proof_runs_and_refuses(proof, tmp_path, monkeypatch, capsys):
     sampled = [{"place": i, "question": f"q{i}", "reference": f"{i}", "sentences": told(i)} for i in (0, 0, 1)]
     write_rows(tmp_path / "mask-dpo-copying-less-0" / "sampled.jsonl", sampled)
     # One sentence a question, then the others; labels stay, and what training leaves is written.
-    for arm in ("Mask-DPO, taught", "best of 8, calibrated"):
-        with pytest.raises(SystemExit, match=r"label .*/mine/sentences .*\nmitigate calibrate --input"):
-            proof["run_arm"](tmp_path, arm, 0, [])
+    for _ in range(2):
+        with pytest.raises(SystemExit, match=r"label .*/mine/sentences, start again.*\nmitigate train"):
+            proof["run_arm"](tmp_path, "Mask-DPO, taught", 0, [])
         drawn = [list(read_rows(tmp_path / name)) for name, *_ in proof["DRAWS"]]
         assert [sorted(r["question"] for r in rows) for rows in drawn] == [["q0", "q1"]] * 2
         assert len({(r["question"], r["sentence"]) for rows in drawn for r in rows}) == 4
         for (name, *_), rows in zip(proof["DRAWS"], drawn, strict=True):
             write_rows(tmp_path / name, [{**r, "label": "supported"} for r in rows])
-    (tmp_path / "calibration.json").touch()
     with pytest.raises(SystemExit, match="flagged deleted: run its policy's arm first"):
         proof["run_arm"](tmp_path, "calibrated, best of 8, flagged deleted", 0, [])
     left = {r["question"] for r in drawn[0] if fold_of(group_rows([r])[0]) in (0, 1)}
@@ -509,16 +508,21 @@ def test_red_team_tells_its_hacks_apart(tmp_path, monkeypatch):
     judge = SimpleNamespace(annotate_batch=judged)
     monkeypatch.setattr(program, "load_annotator", lambda name: judge)
     reward, both = {"copy": {"value": -0.5}}, {"a": asked, "b": asked | {"id": "b"}}
-    shown = {row["what"]: row["value"] for row in program.measured([tmp_path, tmp_path], both, reward)[0]}
+    shown = {row["what"]: row["value"] for row in program.measured(tmp_path, both, reward)[0]}
     known = {name: [cell.partition(" ")[0] for cell in cells] for name, cells in shown.items()}
-    assert known["copy"] == ["-0.5", "50.0%", "0.0%", "0.0%"]
+    assert known["copy"] == ["-0.5", "50.0%", "0.0%"]
     ordinary = ("Yes.", "Ada Finch, an engineer.", "The text does not tell. She was British.")
     assert [program.form(text, asked) for text in ordinary] == [program.OWN] * 3
-    arms = importlib.import_module("benchmarks.proof").ARMS
-    assert {*program.RUNS.values()} <= arms.keys()
-    assert f"abstention={program.DEAR}".replace("'", "") in str(arms["red team"])
-    assert known[program.OWN] == ["–", "0.0%", "100.0%", "100.0%"]
-    assert known["(hallucinated sentences, by embedded-fast)"] == ["–", "50.0%", "0.0%", "0.0%"]
+    assert {program.TAUGHT, program.RED} <= importlib.import_module("benchmarks.proof").ARMS.keys()
+    assert known[program.OWN] == ["–", "0.0%", "100.0%"]
+    assert known[program.WRONG] == ["–", "50.0%", "0.0%"]
+    chats = []
+    engine = SimpleNamespace(
+        chat=lambda asked, how: chats.extend(asked) or [SimpleNamespace(text="Yes.") for _ in asked]
+    )
+    monkeypatch.setattr(program, "load_engine", lambda name: engine)
+    assert program.samples(tmp_path, [asked]) == program.samples(tmp_path, [asked]) == ["Yes."]
+    assert chats == [asked["prompt"]]  # asked once
 
 
 def test_readers_of_make_run_are_counted_by_hand(tmp_path, monkeypatch, capsys):
