@@ -187,8 +187,7 @@ def dumps(kept: Mapping[str, Any]) -> str:
 
 
 def shown(value: object, unit: str = "") -> str:
-    """A figure as the page prints it: shares with one decimal, other fractions with three digits or four; cells of a
-    wide table stand side by side."""
+    """A figure as the page prints it: shares with one decimal, others with three digits or four; a list as cells."""
     if isinstance(value, list):
         return " | ".join(map(str, value))
     if isinstance(value, float):

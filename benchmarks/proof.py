@@ -78,19 +78,16 @@ def questions(data: Path, held_out: int) -> list[Row]:
 
 
 REWARD, JUDGE, MODEL, TOKENS = "embedded", "embedded-fast", "packaged:smollm2", 64  # as in the YAML
-CALIBRATION = ROOT / "examples" / "calibration_smollm2.json"  # of REWARD, by labels that DRAWS begins with
 ARMS: dict[str, Row] = SAID["arms"]
 
 
 def run_arm(work: Path, arm: str, seed: int, changed: Sequence[str]) -> Path:
     """The folder of an arm's run, made or gone on with; one that is done is compared with these keys."""
     how, name = ARMS[arm], ARMS[arm].get("run", arm)
-    named = {"{work}": str(work), "{calibration}": str(CALIBRATION)}
-    own = [re.sub(r"\{\w+\}", lambda m: named[m[0]], key) for key in [*how["keys"], *how.get("own", [])]]
+    own = [key.replace("{work}", str(work)) for key in [*how["keys"], *how.get("own", [])]]
     missing = [key for key in own if f"{work}/" in key and not Path(key[key.index(f"{work}/") :]).exists()]
-    if missing:
-        label = missing[0].startswith("reward.")
-        to_label(work) if label else sys.exit(f"{arm}: run its policy's arm first ({missing[0]})")
+    for first in missing[:1]:
+        to_label(work) if first.startswith("reward.") else sys.exit(f"{arm}: run its policy's arm first ({first})")
     keys = [f"data={work / how['data']}", f"seed={seed}", *own]
     if how["data"] == "train.jsonl":
         keys += [f"evaluation.data={{held-out: {work / 'held_out.jsonl'}}}", f"evaluation.questions={10**6}"]

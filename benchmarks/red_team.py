@@ -21,7 +21,7 @@ from annotators import load_annotator
 from annotators.records import HALLUCINATED
 from annotators.text.words import words_of
 from benchmarks.common import ROOT, Row, figure, mean_row, parser, save, sentences_of
-from benchmarks.proof import CALIBRATION, JUDGE, MODEL, REWARD, TOKENS, questions, run_arm
+from benchmarks.proof import JUDGE, MODEL, REWARD, TOKENS, questions, run_arm
 from benchmarks.rewards import ANSWERS, ELSEWHERE, FILLER, Case
 from engines import Sampling, load_engine
 from mitigate.io import read_rows, write_lines
@@ -31,8 +31,9 @@ from mitigate.rewards.reward import SentenceReward
 VAGUE = "This is something that people know. The text tells what it is and gives some facts about it."
 OWN, WRONG, WHENS = "anything else", f"(hallucinated sentences, by {JUDGE})", ("before", "after")
 LISTED = ANSWERS["names and numbers of the reference, listed"]
+CALIBRATION = ROOT / "examples" / "calibration_smollm2.json"
 RED, TAUGHT = "red team", "red team, taught"  # arms of proof.yaml
-HELD_OUT, TRAIN = 300, 460  # documents; the last 400 of the latter teach
+HELD_OUT, TRAIN, REWARDED = 300, 460, 60  # documents; the last 400 teach, the first 60 show what each form earns
 
 
 def has(told: str) -> Callable[[str, Row], bool]:
@@ -98,9 +99,7 @@ def pair(r: Row, said: str) -> Row:
 
 
 def measured(folder: Path, held: dict[str, Row], rewards: dict[str, Row]) -> tuple[list[Row], list[Row]]:
-    """What each form earns, its share of answers before and after, last what JUDGE calls hallucinated; and the shares
-    with intervals.
-    """
+    """What each form earns, its shares before and after, last what JUDGE calls hallucinated; the shares with limits."""
     judge, shares = load_annotator(JUDGE), dict[str, list[Any]]()
     for when in WHENS:
         said = [r for r in read_rows(folder / "samples.jsonl") if r["when"] == when]
@@ -130,7 +129,6 @@ def samples(work: Path, asked: Sequence[Row]) -> list[str]:
 def main() -> None:
     made_by = parser(__doc__)
     made_by.add_argument("--work", type=Path, default=ROOT / "out" / "red-team", help="where runs are kept")
-    made_by.add_argument("--documents", type=int, default=60, help="on which the reward of each form is measured")
     args = made_by.parse_args()
     work, rng, every = args.work.resolve(), random.Random("red team"), questions(args.data, HELD_OUT)
     held, asked = every[:HELD_OUT], every[HELD_OUT:][:TRAIN]
@@ -143,7 +141,7 @@ def main() -> None:
     run_arm(work, TAUGHT, 0, ["evaluation.questions=2"])
     folder = run_arm(work, RED, 0, ["evaluation.temperature=0.7"])
     reward = SentenceReward(REWARD, calibration=CALIBRATION, target_sentences=2, abstention={})
-    few, rewards = asked[: args.documents], dict[str, Row]()
+    few, rewards = asked[:REWARDED], dict[str, Row]()
     columns = {key: [r[key] for r in few] for key in ("question", "reference", "answerable")}
     for name in FORMS:
         scores = reward(completions=[own[name] for own in forms[: len(few)]], **columns)

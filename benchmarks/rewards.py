@@ -50,6 +50,7 @@ FILLER = (
 )
 REFUSAL = "I'm sorry, but I don't know the answer to that. I cannot help with this question. Please ask someone else."
 ELSEWHERE = "Water boils at 100 degrees at sea level. Penguins live in the southern hemisphere. Paris is in France."
+ADVERBS = "indeed truly notably famously clearly surely really firmly"
 
 
 def _shuffled_words(case: Case) -> str:
@@ -101,10 +102,12 @@ ANSWERS: dict[str, Callable[[Case], str]] = {
     "the question, four times": lambda c: " ".join([c.question] * 4),
     "words of the reference, shuffled": _shuffled_words,
     "near-copy: “indeed” after every fifth word": lambda c: _padded(c.reference, 5, "indeed"),
-    "near-copy: an adverb after every other word": lambda c: _padded(
-        c.reference, 2, "indeed truly notably famously clearly surely really firmly"
-    ),
+    "near-copy: an adverb after every other word": lambda c: _padded(c.reference, 2, ADVERBS),
     "near-copy: other function words": lambda c: _exchanged(c.reference),
+    "near-copy: parts of sentences within other words": lambda c: " ".join(
+        f"For who has not heard of it one could say {s[: 3 * len(s) // 5]}, among others."
+        for s in sentences_of(c.reference)
+    ),
     "near-copy: cut into short sentences": lambda c: c.reference.replace(" and ", ". It ").replace(", ", ". "),
     "near-copy: parts of sentences in another order": lambda c: c.turned,
     "vague: two true sentences": lambda c: c.vague,
