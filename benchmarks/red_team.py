@@ -4,8 +4,8 @@
 
 SFT teaches it to answer each question in one of the FORMS, drawn at random: as it did untaught (a sample, true or not),
 or by a hack made of the document's first sentence. Sentence GRPO then chooses among them, by the default reward but for
-calibration and two sentences aimed at. Answers to held-out questions, drawn at 0.7 before and after, are told apart by
-how they look, whoever they came from.
+calibration, abstention and two sentences aimed at. Answers to held-out questions, drawn at 0.7 before and after, are
+told apart by how they look, whoever they came from.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def silent(text: str, r: Row) -> bool:
 
 def dense(text: str, r: Row) -> bool:
     """Whether an answer is as near to the document as what the reward calls a copy."""
-    return float(np.mean([reference_of(r["reference"]).density(s) for s in sentences_of(text)])) >= COPY_SHARE
+    return float(np.mean([reference_of(r["reference"]).copying(s) for s in sentences_of(text)])) >= COPY_SHARE
 
 
 FORMS: dict[str, tuple[Callable[[Case], str], Callable[[str, Row], bool]]] = {  # how made, how known

@@ -499,6 +499,11 @@ def runs(words: Sequence[str], size: int) -> list[tuple[str, ...]]:
     return list(zip(*(words[i:] for i in range(size)), strict=False))
 
 
+def in_runs(words: Sequence[str], size: int, known: Container[tuple[str, ...]]) -> set[int]:
+    """The places of words that stand in known runs of so many words."""
+    return {i + k for i, run in enumerate(runs(words, size)) if run in known for k in range(size)}
+
+
 def _highest(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """All specifics of these, each with the highest weight that it has in one."""
     return dict(sorted((pair for row in rows for pair in row.items()), key=lambda pair: pair[1]))
@@ -512,6 +517,7 @@ class Reference:
         self._stems = [stems(sentence) for sentence in sentences]
         self._specifics = [specifics(sentence) for sentence in sentences]
         self.all = _highest(self._specifics)
+        self._quotes = {run for _, row in self._stems for run in runs(row, QUOTE)}
         self._weights = {han: 1.0 for word in self.all for han in word if _han(han)} | self.all
         read = words_of(text)
         self.plain = frozenset(stem for stem, name in zip(read.stems, read.names, strict=True) if not name)
@@ -535,25 +541,19 @@ class Reference:
 
         The share of its distinct words that stand in this order in the three sentences of the reference that are most
         like it (BM25), mean of content words and of all words; of all words alone where it has fewer than four content
-        words. More where without the words before and behind all that tells something of the reference (in English) the
-        share is larger; where a sentence of the reference with four content words or more stands in it, 85 % or more,
-        or its end before its beginning, where it makes up half of the content words; where a larger share of its words
-        stands there in unbroken runs of three, or of the specifics of the reference in it in runs of four. So neither
-        left-out words nor added ones, neither other function words nor parts in another order, make a copy one's own.
+        words. More where a sentence of the reference with four content words or more stands in it, 85 % or more, or
+        its end before its beginning, where it makes up half of the content words; or where a larger share of its words
+        stands there in unbroken runs of three. So neither left-out words nor added ones, neither other function words
+        nor parts in another order, make a copy one's own.
 
         Source: longest common subsequence, as ROUGE-L's precision and recall (Lin 2004 §3.2), which another order
         evades; coverage by extractive fragments (Grusky et al. 2018, "Newsroom", §4.1), which a word between evades.
-        GRPO found words before a copy (docs/rewards.md, "Red team").
         """
         kept, said = stems(sentence)
         if not kept or self._like is None:
             return 0.0
         kept = list(dict.fromkeys(kept))
         place = int(self._like.scores([kept])[0].argmax())
-        ends = [found.span() for found in _WORD.finditer(sentence) if self._weight(found[0].lower())]
-        core = sentence[ends[0][0] : ends[-1][1]] if ends and not is_chinese(sentence) else ""
-        parts = [sentence, core] if len(words(core)) >= COPY_WORDS else [sentence]
-        shares = [self._share(place, part) for part in parts]
         common = common_subsequence(kept)
         near = self._stems[place : place + WINDOW]
         rows = [row for row, _ in near if len(row) >= LONG]
@@ -562,23 +562,39 @@ class Reference:
         if turned:
             orders = [common_subsequence(kept[i:] + kept[:i]) for i in range(1, len(kept))]
             found += [max((common(row) for common in orders), default=0) / len(row) for row in turned]
-        told = [self._weight(word) for word in said]
-        for size, weights in ((RUN, [1.0] * len(said)), (QUOTE, told)):
-            known = {run for _, row in near for run in runs(row, size)}
-            taken = {i + k for i, run in enumerate(runs(said, size)) if run in known for k in range(size)}
-            shares.append(sum(weights[i] for i in taken) / (sum(weights) or 1.0))
+        known = {run for _, row in near for run in runs(row, RUN)}
+        shares = [self._share(place, sentence), len(in_runs(said, RUN, known)) / len(said)]
         return max([*shares, *(whole for whole in found if whole >= WHOLE)])
 
     def _share(self, place: int, part: str) -> float:
-        """How much of the distinct words stands in this order in the sentences from a place on, in [0, 1]."""
+        """How much of its distinct words stands in this order in the sentences from a place on, in [0, 1]."""
         kept, every = (list(dict.fromkeys(found)) for found in stems(part))
         like_kept, like_every = self._windows[place]
         share = common_subsequence(every)(like_every) / len(every)
         return (share + common_subsequence(kept)(like_kept) / len(kept)) / 2 if len(kept) >= LONG else share
 
-    def _weight(self, word: str) -> float:
-        """That of a specific of the reference, or of a Chinese character in one; 0 for other words."""
-        return max(self._weights.get(one, 0.0) for one in (word, *words_of(word).stems))
+    def copying(self, sentence: str) -> float:
+        """The density of a sentence, or more, in [0, 1], where words of its own only stand around or within a copy.
+
+        Of six words and more it is the share of those that stand in order, without the words before and behind all that
+        tells something of the reference (in English); or the share of the reference's specifics in it that stand in
+        unbroken runs of four words, together six or more. GRPO put words before copies (docs/rewards.md, "Red team").
+        """
+        found, han, density = words_of(sentence), is_chinese(sentence), self.density(sentence)
+        said = words(sentence) if han else found.lower
+        # "us", "may" and "one" tell nothing, whatever has the same stem.
+        full = [content and word != "one" for content, word in zip(found.content, found.lower, strict=True)]
+        keys = said if han else [stem if kept else "" for stem, kept in zip(found.stems, full, strict=True)]
+        told = [self._weights.get(key, 0.0) for key in keys]
+        ends = [i for i, weight in enumerate(told) if weight]
+        if not ends or self._like is None:
+            return density
+        core = "" if han else sentence[found.starts[ends[0]] : found.ends[ends[-1]]]
+        if len(words(core)) >= COPY_WORDS:
+            place = int(self._like.scores([list(dict.fromkeys(stems(core)[0]))])[0].argmax())
+            density = max(density, self._share(place, core))
+        quoted = in_runs(said, QUOTE, self._quotes)
+        return max(density, sum(told[i] for i in quoted) / sum(told) if len(quoted) >= COPY_WORDS else 0.0)
 
 
 @lru_cache(maxsize=1024)
@@ -648,7 +664,10 @@ def judged_sentences(
         weight = sum(w if u in counted else w / 2 for u, w in new.items() if u in weights)
         value = min(1.0, weight / full) if full else float(bool(claim))
         support = label if isinstance(label, float) else None
-        density = reference.density(sentence) if support is not None or label == "supported" else 0.0
+        density = 0.0
+        if support is not None or label == "supported":
+            parts = [sentence, claim] if len(words(claim)) >= COPY_WORDS else [sentence]
+            density = max(map(reference.copying, dict.fromkeys(parts)))
         original = min(1.0, max(0.0, (copy_share - density) / FADE))
         clause = clause_share(sentence) if english else 1.0
         if clause < 1:

@@ -161,11 +161,8 @@ FACTS = "The old bridge crosses the river Tern at Wexley. Ada Finch designed it.
     ("Crossing the river Tern at Wexley is the old bridge.", 1.0),  # its beginning behind its end: 6 of 6
     ("Crossing the river Tern at Wexley is the old bridge, which Ada Finch designed.", 1.0),  # and 6 of its 9
     ("Traffic has used it since May 1931.", (3 / 5 + 3 / 7) / 2),  # traffic, may, 1931 of 5 and of 7 words
-    ("At Wexley the Tern is crossed by a bridge.", (1 / 4 + 2 / 8) / 2),  # without "at"; "the Tern", one has content
+    ("At Wexley the Tern is crossed by a bridge.", (1 / 4 + 2 / 9) / 2),  # "at Wexley" are two words, one with content
     ("At Wexley the river Tern, in May 1931, the old bridge crosses, designed by Ada Finch.", 10 / 16),  # runs: 3, 3, 4
-    # Six words in a row tell 4 times ½; 2 is left for Tern, beside which others stand. In order are 5 of 12, 6 of 16.
-    ("The old bridge crosses the river, as readers, writers, teachers, drivers, sailors and bakers know, and Tern too.",
-     2 / 4),
     ("Its opening was in May.", 2 / 5),  # of all words: two content words are too few to tell
     ("Penguins live down south.", 0.0),
     ("", 0.0),
@@ -175,11 +172,34 @@ def test_density_by_hand(sentence, density):
     assert Reference("").density(sentence) == 0.0
 
 
+@pytest.mark.parametrize(("sentence", "copying"), [
+    ("At Wexley the Tern is crossed by a bridge.", (1 / 4 + 2 / 8) / 2),  # without "at"
+    # Six words in a row tell 4 times ½, Tern, which stands alone, 2. In order are 5 of 12 content words.
+    ("The old bridge crosses the river, as readers, writers, teachers, drivers, sailors and bakers know, and Tern too.",
+     2 / 4),
+    ("As people tell, Ada Finch designed it, and the old bridge crosses a ravine.", 1.0),  # four and four words: all
+    ("People who drive here say that the old bridge crosses nothing at all.", (3 / 7 + 5 / 13) / 2),  # four: no quote
+    # Neither "one" nor "may" tells of May: what is left begins with "cross", 6 content words and 10 in all.
+    ("Everybody knows that one may cross at Wexley, which lies on the long river Tern.", (3 / 6 + 3 / 10) / 2),
+    ("The old bridge crosses the river Tern at Wexley.", 1.0),
+    ("Penguins live down south.", 0.0),
+    ("", 0.0),
+])  # fmt: skip
+def test_copying_by_hand(sentence, copying):
+    assert Reference(FACTS).copying(sentence) == pytest.approx(copying)
+    assert Reference("").copying(sentence) == 0.0
+
+
+def test_chinese_copying_by_hand():
+    """哈罗大桥于1931年由 in a row: four characters tell 1 each, 1931 tells 2; 设 and 计 are left, 1 each."""
+    said = "很多人都说，就像书里写的那样，哈罗大桥于1931年由她设计。"
+    assert Reference("哈罗大桥于1931年由艾达·芬奇设计。大桥全长412米。").copying(said) == pytest.approx(6 / 8)
+
+
 def test_words_of_the_reference_in_an_order_of_ones_own_are_no_copy():
     reference = Reference("Ada Finch was a Scottish engineer. The old bridge crosses the river Tern at Wexley.")
     own = "The Scottish engineer Ada Finch designed the bridge across the river Tern, which carried its first traffic."
-    # Four words of it are the first sentence, turned; up to "Tern" it has 8 content words, and 10 in all.
-    assert reference.density(own) == pytest.approx((5 / 8 + 6 / 10) / 2)
+    assert reference.density(own) < 0.6  # four words of it are the first sentence, turned
     assert reference.density("Bridge of a river, Wexley: an old crossing, the Tern.") < 0.85  # two runs, interleaved
     chinese = Reference("他是医生。他出生在伦敦。")  # characters count
     assert chinese.density("他在伦敦出生。") == pytest.approx(4 / 6)  # 他, 在, 伦, 敦 of six stand in order

@@ -300,6 +300,12 @@ def test_words_around_a_copy_make_it_no_less_of_one(around):
     assert labels(near) == [(None, -1.0)]  # nothing counts: as silence
     assert float(true) == 1.0
     assert float(short) == 1.0  # of so few words none is a copy
+    lead = "The text discusses music, instruments, visitors, albums and manuscripts, and the church, which"
+    (behind,) = lexical(Yes(), copy_share=0.8)(
+        completions=[f"{lead} is a parish church in Vigevano and was built by Ada Finch in 1712."],
+        reference=[reference],
+    )
+    assert labels(behind) == [(None, -1.0)]  # what names the topic earns nothing, so it does not count as one's own
 
 
 def test_naming_what_the_text_is_about_earns_nothing():
