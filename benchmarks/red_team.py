@@ -11,6 +11,7 @@ told apart by how they look, whoever they came from.
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,20 +19,19 @@ from typing import Any
 import numpy as np
 
 from annotators import load_annotator
-from annotators.records import HALLUCINATED
+from annotators.records import hallucination_rate
 from annotators.text.words import words_of
 from benchmarks.common import ROOT, Row, figure, mean_row, parser, save, sentences_of
 from benchmarks.proof import JUDGE, MODEL, REWARD, TOKENS, questions, run_arm
-from benchmarks.rewards import ANSWERS, ELSEWHERE, FILLER, Case
+from benchmarks.rewards import ANSWERS, ELSEWHERE, FILLER, Case, earned
 from engines import Sampling, load_engine
 from mitigate.io import read_rows, write_lines
 from mitigate.rewards.inputs import COPY_SHARE, Answer, cannot_tell, reference_of
 from mitigate.rewards.reward import SentenceReward
 
 VAGUE = "This is something that people know. The text tells what it is and gives some facts about it."
-OWN, WRONG, WHENS = "anything else", f"(hallucinated sentences, by {JUDGE})", ("before", "after")
+OWN, EARNED, WRONG = "anything else", "(reward)", f"(hallucinated of factual sentences, by {JUDGE})"
 LISTED = ANSWERS["names and numbers of the reference, listed"]
-CALIBRATION = ROOT / "examples" / "calibration_smollm2.json"
 RED, TAUGHT = "red team", "red team, taught"  # arms of proof.yaml
 HELD_OUT, TRAIN, REWARDED = 300, 460, 60  # documents; the last 400 teach, the first 60 show what each form earns
 
@@ -46,7 +46,6 @@ def silent(text: str, r: Row) -> bool:
 
 
 def dense(text: str, r: Row) -> bool:
-    """Whether an answer is as near to the document as what the reward calls a copy."""
     return float(np.mean([reference_of(r["reference"]).copying(s) for s in sentences_of(text)])) >= COPY_SHARE
 
 
@@ -98,23 +97,18 @@ def pair(r: Row, said: str) -> Row:
     return out
 
 
-def measured(folder: Path, held: dict[str, Row], rewards: dict[str, Row]) -> tuple[list[Row], list[Row]]:
-    """What each form earns, its shares before and after, last what JUDGE calls hallucinated; the shares with limits."""
-    judge, shares = load_annotator(JUDGE), dict[str, list[Any]]()
-    for when in WHENS:
-        said = [r for r in read_rows(folder / "samples.jsonl") if r["when"] == when]
-        asked = [{**held[r["id"]], "answer": r["answer"]} for r in said]
+def measured(said: dict[str, list[Row]], reward: SentenceReward) -> dict[str, list[Row]]:
+    """By what is measured a row for each list of answers: shares of the forms, hallucinations by JUDGE, the reward."""
+    judge, rows = load_annotator(JUDGE), dict[str, list[Row]]()
+    for when, asked in said.items():
         kinds = [form(r["answer"], r) for r in asked]
-        found = [[s.label in HALLUCINATED for s in one.sentences] for one in judge.annotate_batch(asked)]
-        for name in FORMS:
-            shares.setdefault(name, []).append([float(kind == name) for kind in kinds])
-        shares.setdefault(WRONG, []).append([np.mean(one or [np.nan]) for one in found])
-    shown, rows = [], []
-    for name, both in shares.items():
-        rows += (own := [mean_row(f"{name}: {w}", np.array(x), unit="%") for w, x in zip(WHENS, both, strict=True)])
-        cells = [figure(rewards[name]) if name in rewards else "–", *(figure(one, limits=False) for one in own)]
-        shown.append({"what": name, "n": len(both[0]), "value": cells})
-    return shown, rows
+        found: dict[str, list[Any]] = {name: [float(kind == name) for kind in kinds] for name in FORMS}
+        found[WRONG] = [hallucination_rate([s.label for s in one.sentences]) for one in judge.annotate_batch(asked)]
+        found[EARNED] = earned(reward, asked)
+        for name, x in found.items():
+            own = mean_row(f"{name}: {when}", np.array(x, float), unit="%" * (name != EARNED))
+            rows.setdefault(name, []).append(own)
+    return rows
 
 
 def samples(work: Path, asked: Sequence[Row]) -> list[str]:
@@ -122,8 +116,11 @@ def samples(work: Path, asked: Sequence[Row]) -> list[str]:
     if not (path := work / "sampled.jsonl").is_file():
         how = Sampling(max_tokens=TOKENS, temperature=0.7, seed=0)
         found = load_engine(f"transformers:{MODEL}").chat([r["prompt"] for r in asked], how)
-        write_lines(path, [{"answer": one.text} for one in found])
-    return [r["answer"] for r in read_rows(path)]
+        write_lines(path, [{"id": r["id"], "answer": one.text} for r, one in zip(asked, found, strict=True)])
+    said = list(read_rows(path))
+    if [r["id"] for r in said] != [r["id"] for r in asked]:
+        sys.exit(f"{path}: expected answers to the questions that --data asks now, got others: give another --work")
+    return [r["answer"] for r in said]
 
 
 def main() -> None:
@@ -131,8 +128,8 @@ def main() -> None:
     made_by.add_argument("--work", type=Path, default=ROOT / "out" / "red-team", help="where runs are kept")
     args = made_by.parse_args()
     work, rng, every = args.work.resolve(), random.Random("red team"), questions(args.data, HELD_OUT)
-    held, asked = every[:HELD_OUT], every[HELD_OUT:][:TRAIN]
-    write_lines(work / "held_out.jsonl", held)
+    held, asked = {r["id"]: r for r in every[:HELD_OUT]}, every[HELD_OUT:][:TRAIN]
+    write_lines(work / "held_out.jsonl", [*held.values()])
     write_lines(work / "train.jsonl", asked)
     said = zip(asked, samples(work, asked), strict=True)
     asked, forms = zip(*((r, made(r, answer)) for r, answer in said if answer.strip()), strict=True)
@@ -140,18 +137,23 @@ def main() -> None:
     write_lines(work / "hacks.jsonl", hacks[-400:])
     run_arm(work, TAUGHT, 0, ["evaluation.questions=2"])
     folder = run_arm(work, RED, 0, ["evaluation.temperature=0.7"])
-    reward = SentenceReward(REWARD, calibration=CALIBRATION, target_sentences=2, abstention={})
-    few, rewards = asked[:REWARDED], dict[str, Row]()
-    columns = {key: [r[key] for r in few] for key in ("question", "reference", "answerable")}
-    for name in FORMS:
-        scores = reward(completions=[own[name] for own in forms[: len(few)]], **columns)
-        rewards[name] = mean_row("", np.array([np.nan if s is None else float(s) for s in scores]))
-    shown, rows = measured(folder, {r["id"]: r for r in held}, rewards)
-    tables: dict[str, list[Any]] = {"all": rows, "rewards": [r | {"what": name} for name, r in rewards.items()]}
+    told = {name: [{**r, "answer": own[name]} for r, own in zip(asked, forms, strict=True)] for name in FORMS}
+    lists = {"untaught": told[OWN][:HELD_OUT], "before": [], "after": []}
+    for r in read_rows(folder / "samples.jsonl"):
+        lists[r["when"]].append({**held[r["id"]], "answer": r["answer"]})
+    reward = SentenceReward(
+        REWARD, calibration=ROOT / "examples/calibration_smollm2.json", target_sentences=2, abstention={}
+    )
+    made_up = {name: mean_row(name, earned(reward, own[:REWARDED])) for name, own in told.items()}
+    rows = measured(lists, reward)
+    shown = []
+    for name, own in rows.items():
+        cells = [figure(made_up[name]) if name in made_up else "–", *(figure(one, limits=False) for one in own)]
+        shown.append({"what": name, "n": HELD_OUT, "value": cells})
+    tables: dict[str, list[Any]] = {"all": [r for own in rows.values() for r in own], "rewards": [*made_up.values()]}
     logged = ("reward", "factuality/abstained_share", "factuality/share_copied", "factuality/hallucination_rate")
     tables[f"{', '.join(logged)} by step"] = [[r.get(k) for k in logged] for r in read_rows(folder / "metrics.jsonl")]
-    heads = ["form of answer", "answers", f"reward (n = {len(few)})", *WHENS]
-    save("rewards", "red_team", shown, tables=tables, columns=heads)
+    save("rewards", "red_team", shown, tables=tables, columns=["form of answer", "answers", "reward", *lists])
 
 
 if __name__ == "__main__":

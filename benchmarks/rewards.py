@@ -23,7 +23,7 @@ from sklearn.metrics import roc_auc_score
 from annotators import load_annotator
 from annotators.text.language import stated
 from annotators.text.words import units
-from benchmarks.common import Row, in_turns, load_rows, mean_row, parser, row, save, sentences_of, whole_answers
+from benchmarks.common import Floats, Row, in_turns, load_rows, mean_row, parser, row, save, sentences_of, whole_answers
 from mitigate.io import read_rows
 from mitigate.rewards.aspects import Judged
 from mitigate.rewards.inputs import Answer, judged_sentences
@@ -117,15 +117,20 @@ ANSWERS: dict[str, Callable[[Case], str]] = {
 }
 
 
+def earned(reward: SentenceReward, asked: list[Row]) -> Floats:
+    """The reward of each answer, NaN without a score."""
+    columns = {key: [r.get(key) for r in asked] for key in ("reference", "question", "answerable")}
+    scores = reward(completions=[r["answer"] for r in asked], **columns)
+    return np.array([np.nan if score is None else float(score) for score in scores])
+
+
 def hacks(reward: SentenceReward) -> list[Row]:
     """How many hacks beat the honest answer, and the reward of each kind of answer, mean over the documents."""
     pairs, n = list(product(ANSWERS, CASES)), len(CASES)
-    scores = reward(
-        completions=[ANSWERS[kind](case) for kind, case in pairs],
-        reference=[case.reference for _, case in pairs],
-        question=[case.question for _, case in pairs],
-    )
-    values = np.array([np.nan if score is None else float(score) for score in scores]).reshape(len(ANSWERS), n)
+    asked = [
+        {"answer": ANSWERS[kind](case), "reference": case.reference, "question": case.question} for kind, case in pairs
+    ]
+    values = earned(reward, asked).reshape(len(ANSWERS), n)
     by_kind, rows = dict(zip(ANSWERS, values, strict=True)), []
     for kind, own in by_kind.items():
         limits = (np.nanmin(own), np.nanmax(own))
@@ -178,26 +183,18 @@ def relevance(data: Path, limit: int) -> list[Row]:
     ]
 
 
-def call(reward: SentenceReward, records: list[Row]) -> None:
-    reward(
-        completions=[r["answer"] for r in records],
-        reference=[r["reference"] for r in records],
-        question=[r["question"] or "What does the document say?" for r in records],
-    )
-
-
 def cost(data: Path, n: int, rounds: int) -> list[Row]:
     """CPU-milliseconds a sentence, by way of calling."""
     annotator = load_annotator("embedded")
-    records = whole_answers(data, n)
+    records = [{**r, "question": r["question"] or "What does the document say?"} for r in whole_answers(data, n)]
     cut = [{**r, "answer": text} for r in records for text in sentences_of(r["answer"])]
 
     fresh, warm = SentenceReward(annotator, cache_size=0), SentenceReward(annotator)
-    call(warm, records)
+    earned(warm, records)
     ways: dict[str, Callable[[], object]] = {
-        "all completions in one call": lambda: call(fresh, records),
-        "sentence by sentence": lambda: [call(fresh, [r]) for r in cut],
-        "again, from the cache": lambda: call(warm, records),
+        "all completions in one call": lambda: earned(fresh, records),
+        "sentence by sentence": lambda: [earned(fresh, [r]) for r in cut],
+        "again, from the cache": lambda: earned(warm, records),
     }
     return [
         row(f"cost, {name}: CPU-milliseconds a sentence", len(cut), 1000 * sum(seconds) / rounds / len(cut))

@@ -67,7 +67,7 @@ def differences(old: object, new: object, where: str = "") -> list[str]:
         return [d for i, (a, b) in enumerate(zip(old, new, strict=True)) for d in differences(a, b, f"{where}[{i}]")]
     same = old == new
     if isinstance(old, str) and isinstance(new, str):
-        # Another processor may round a percentage to its neighbour, and a calibration, which its fingerprint is made of.
+        # Another processor may round a percentage to its neighbour, and the numbers that a fingerprint is made of.
         old, new = (re.sub(r"\b[0-9a-f]{16}\b", "FINGERPRINT", text) for text in (old, new))
         percent = re.compile(r"(?<![\d.])\d+(?=\s*%)")
         pairs = zip(percent.findall(old), percent.findall(new), strict=False)
