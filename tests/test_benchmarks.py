@@ -498,24 +498,26 @@ def test_red_team_tells_its_hacks_apart(tmp_path, monkeypatch):
     read = importlib.import_module("mitigate.recipes.mask_dpo")._read_pairs(tmp_path / "pairs.jsonl")
     assert [row["chosen"][0]["content"] for row in read] == [*made.values()]
     said = {"before": [made["copy"], made["vague"]], "after": [made[program.OWN], made[program.OWN]]}
-    rows = [{"id": "ab"[i], "when": when, "answer": said[when][i]} for when in said for i in range(2)]
-    write_rows(tmp_path / "samples.jsonl", rows)
+    lists = {when: [asked | {"answer": text} for text in texts] for when, texts in said.items()}
 
     def judged(records):
-        labels = ["contradictory" if r["answer"] == made["copy"] else "supported" for r in records]
+        known = {made["copy"]: "contradictory", made["vague"]: "no_fact"}
+        labels = [known.get(r["answer"], "supported") for r in records]
         return [SimpleNamespace(sentences=[SimpleNamespace(label=label)]) for label in labels]
 
     judge = SimpleNamespace(annotate_batch=judged)
     monkeypatch.setattr(program, "load_annotator", lambda name: judge)
-    reward, both = {"copy": {"value": -0.5}}, {"a": asked, "b": asked | {"id": "b"}}
-    shown = {row["what"]: row["value"] for row in program.measured(tmp_path, both, reward)[0]}
-    known = {name: [cell.partition(" ")[0] for cell in cells] for name, cells in shown.items()}
-    assert known["copy"] == ["-0.5", "50.0%", "0.0%"]
+    rows = program.measured(
+        lists, lambda completions, **columns: [None if c == made["vague"] else -0.5 for c in completions]
+    )
+    value = {name: [(row["n"], row["value"]) for row in own] for name, own in rows.items()}
+    assert value["copy"] == [(2, 50.0), (2, 0.0)]
+    assert value[program.OWN] == [(2, 0.0), (2, 100.0)]
+    assert value[program.WRONG] == [(1, 100.0), (2, 0.0)]  # the vague answer states no fact
+    assert value[program.EARNED] == [(1, -0.5), (2, -0.5)]  # it got no score
     ordinary = ("Yes.", "Ada Finch, an engineer.", "The text does not tell. She was British.")
     assert [program.form(text, asked) for text in ordinary] == [program.OWN] * 3
     assert {program.TAUGHT, program.RED} <= importlib.import_module("benchmarks.proof").ARMS.keys()
-    assert known[program.OWN] == ["–", "0.0%", "100.0%"]
-    assert known[program.WRONG] == ["–", "50.0%", "0.0%"]
     chats = []
     engine = SimpleNamespace(
         chat=lambda asked, how: chats.extend(asked) or [SimpleNamespace(text="Yes.") for _ in asked]
@@ -523,6 +525,8 @@ def test_red_team_tells_its_hacks_apart(tmp_path, monkeypatch):
     monkeypatch.setattr(program, "load_engine", lambda name: engine)
     assert program.samples(tmp_path, [asked]) == program.samples(tmp_path, [asked]) == ["Yes."]
     assert chats == [asked["prompt"]]  # asked once
+    with pytest.raises(SystemExit, match=r"sampled\.jsonl: expected answers to the questions that --data asks"):
+        program.samples(tmp_path, [asked | {"id": "b"}])
 
 
 def test_readers_of_make_run_are_counted_by_hand(tmp_path, monkeypatch, capsys):
