@@ -86,7 +86,8 @@ def run_arm(work: Path, arm: str, seed: int, changed: Sequence[str]) -> Path:
     how, name = ARMS[arm], ARMS[arm].get("run", arm)
     own = [key.replace("{work}", str(work)) for key in [*how["keys"], *how.get("own", [])]]
     missing = [key for key in own if f"{work}/" in key and not Path(key[key.index(f"{work}/") :]).exists()]
-    if first := next(iter(missing), ""):
+    if missing:
+        first = missing[0]
         to_label(work) if first.startswith("reward.") else sys.exit(f"{arm}: run its policy's arm first ({first})")
     keys = [f"data={work / how['data']}", f"seed={seed}", *own]
     if how["data"] == "train.jsonl":
