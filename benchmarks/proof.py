@@ -315,8 +315,8 @@ def results(found: dict[str, list[list[Row]]], labels: Sequence[Row]) -> list[Ro
             if (asked := [[r for r in rows if r["kind"] == kind] for rows in seeds])[0]:
                 what = f"{arm}: abstained {'wrongly' if answerable else 'rightly'}, {kind}"
                 shown.append(mean_row(what, table(asked, "abstained"), unit="%"))
-    arms = [arm for arm in found if any(r["arm"] == arm for r in labels)]
-    return shown + [apart(arm, other, labels) for other, arm in combinations(arms, 2)]
+    arms = sorted({r["arm"] for r in labels}, key=lambda arm: (arm in found, arm != "base", arm))
+    return shown + [apart(a, b, labels) for b, a in combinations(arms, 2) if a in found and a != "base"]
 
 
 COLUMNS = {  # of the page, whose rows are arms: what each shows of an arm, with its interval or without
@@ -338,8 +338,7 @@ def of_arms(rows: Sequence[Row]) -> list[Row]:
     """The rows of the page, one for each arm, with what COLUMNS names and how often it abstained."""
     own = {r["what"]: r for r in rows}
     out = []
-    for one in (r for r in rows if r["what"].endswith(": hallucinated by blind labels")):
-        arm = one["what"].partition(": ")[0]
+    for arm in (arm for arm in ARMS if f"{arm}: hallucinated by blind labels" in own):
         cells = []
         for heading, (name, limits) in COLUMNS.items():
             found = own.get(f"{arm} − base: {name}" if "base" in heading else f"{arm}: {name}")
@@ -348,14 +347,14 @@ def of_arms(rows: Sequence[Row]) -> list[Row]:
             asked = [r for r in rows if r["what"].startswith(f"{arm}: abstained {kind}, ")]
             share = sum(r["n"] * r["value"] for r in asked) / max(sum(r["n"] for r in asked), 1)
             cells.append(f"{share:.1f}%")
-        out.append({"what": arm, "n": one["n"], "value": cells})
+        out.append({"what": arm, "n": own[f"{arm}: hallucinated by blind labels"]["n"], "value": cells})
     return out
 
 
 def main() -> None:
     made = parser(__doc__)
     made.add_argument("--work", type=Path, default=ROOT / "out" / "proof", help="where runs are kept")
-    made.add_argument("--arms", nargs="+", choices=ARMS, default=[a for a in ARMS if "earlier" not in ARMS[a]])
+    made.add_argument("--arms", nargs="+", choices=ARMS, default=[a for a in ARMS if "alone" not in ARMS[a]])
     made.add_argument("--seeds", type=int, nargs="+", choices=range(3), default=range(3), help="most arms have 0 only")
     made.add_argument("--held-out", type=int, default=300, help="documents; fewer to try the program")
     made.add_argument("--train", type=int, default=400, help="questions to train on")
@@ -368,6 +367,9 @@ def main() -> None:
     if not runs:
         made.error(f"none of --arms has a run of --seeds {args.seeds}: most have seed 0 only")
     labels = [r for r in labelled(work) if r["arm"] in args.arms] if args.page else []
+    old = json.loads((RESULTS / "proof.json").read_text(encoding="utf-8"))["parts"]["proof"]["tables"]
+    new = {r["arm"] for r in labels} | {*args.arms} - {"base"}  # what was read of other arms, and of the base, stays
+    labels += [dict(zip(LABELLED, one, strict=True)) for one in old["labels"] if one[1] not in new]
     asked = questions(args.data, args.held_out)
     if len(asked) < args.held_out + args.train:
         made.error(f"--held-out and --train: expected at most {len(asked)} questions, which --data has, in all")
@@ -380,16 +382,14 @@ def main() -> None:
     for arm, seed in runs:
         found.setdefault(arm, []).append(measured(work, arm, seed, args.set))
     print("\n".join(map(line, rows := results(found, labels))))
-    if args.page:  # arms that were not run now stay as they were measured
-        old = json.loads((RESULTS / "proof.json").read_text(encoding="utf-8"))["parts"]["proof"]["tables"]
+    if args.page:
         kept = [r for r in old["all"] if re.split(": | − ", r["what"])[0] not in found]
-        if (work / "calibration-tuned.json").is_file() and 0 < len(labels) == len(labelled(work)):
+        if (work / "calibration-tuned.json").is_file():
             rows += by_judges(asked, labels, work)
             kept = [r for r in kept if not r["what"].startswith("judge ")]
         tables: Row = {"settings": {k: str(v).replace(f"{ROOT}/", "") for k, v in vars(args).items()}}
         tables["all"] = rows = rows + kept
-        others = [one[: len(LABELLED)] for one in old["labels"] if one[1] not in found]
-        tables["labels"] = [[r.get(name) for name in LABELLED] for r in labels] + others
+        tables["labels"] = [[r.get(name) for name in LABELLED] for r in labels]
         for name, seed, *_ in DRAWS:  # the first calibrated, both taught
             own = [[r[k] for k in ("question", "sentence", "label")] for r in read_rows(work / name) if r["label"]]
             tables[seed] = own or old.get(seed, [])

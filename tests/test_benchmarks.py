@@ -229,14 +229,17 @@ def test_proof_runs_and_refuses(proof, tmp_path, monkeypatch, capsys):
         return run([sys.executable, "-c", f"raise SystemExit({code})"], **how)
 
     monkeypatch.setattr("benchmarks.common.subprocess.run", called)
-    assert proof["run_arm"](tmp_path, "GRPO, scalar", 2, ["trainer.steps=2"]) == tmp_path / "grpo-scalar-2"
+    assert proof["run_arm"](tmp_path, "Mask-DPO, copying alike", 2, ["trainer.steps=2"]) == (
+        tmp_path / "mask-dpo-copying-alike-2"
+    )
     keys = {"trainer.steps=2", "seed=2", "reward.annotator=embedded", "evaluation.annotator=embedded-fast"}
     assert keys | {"evaluation.temperature=0"} <= {*commands[0]}
     assert commands[0][1:4] == ["-m", "mitigate.cli", "run"]
     with pytest.raises(SystemExit) as ended:
         proof["run_arm"](tmp_path, "base", 0, [])
     assert ended.value.code == 2
-    assert commands[1][-1] == str(tmp_path / "mask-dpo-copying-less-0")  # which asks the base first
+    # which asks the base first
+    assert commands[1][-1] == str(tmp_path / "grpo-sentences-calibrated-again-0")
 
     held = tmp_path / "mine" / "held.jsonl"
 
@@ -292,34 +295,38 @@ def test_proof_takes_answers_without_cut_ends(proof, tmp_path):
         assert folder == "best" or {r["kind"] for r in rows} == {"open"}
         return [(r["answer"], r["given"], r["cut off"]) for r in rows]
 
-    assert found("best", "best of 8") == [("Two.", "Two.", False), ("", "", False)]
+    assert found("best", "best of 8, calibrated") == [("Two.", "Two.", False), ("", "", False)]
     assert found("grpo", "base") == [("no", "no", False)]
-    assert found("grpo", "GRPO, scalar") == [("It is red.", long, True), (f"{long}.", f"{long}.", False)]
+    assert found("grpo", "GRPO, scalar, calibrated") == [("It is red.", long, True), (f"{long}.", f"{long}.", False)]
 
 
 def test_page_of_the_proof_keeps_arms_that_are_not_run_again(proof, tmp_path, monkeypatch):
-    rows = [{"what": what, "n": 1, "value": 9} for what in ("base: x", "best of 8 − base: x", "Mask-DPO: x")]
+    rows = [
+        {"what": what, "n": 1, "value": 9} for what in ("base: x", "best of 8, calibrated − base: x", "Mask-DPO: x")
+    ]
     rows.append({"what": "judge taught: AUC", "n": 1, "value": 9})
     (tmp_path / "calibration-tuned.json").touch()
-    tables = {"all": rows, "labels": [[0, "base"], [1, "Mask-DPO"]]}
+    arm, kept_labels = "best of 8, calibrated", [[i, one, *"abcdef"] for i, one in enumerate(("base", "Mask-DPO"))]
+    tables = {"all": rows, "labels": [*kept_labels, [2, arm, *"abcdef"]]}
     kept = {"parts": {"proof": {"tables": tables}}}
     saved = {}
     for name, value in {
         "RESULTS": write_rows(tmp_path / "proof.json", [kept]).parent,
         "questions": lambda *_: [{"id": "a"}] * 3, "measured": lambda *_: [],
-        "labelled": lambda _: [{"number": 0, "arm": "best of 8"}],
+        "labelled": lambda _: [{"number": 0, "arm": arm}],
         "by_judges": lambda _, labels, __: [{"what": "judge taught: AUC", "n": len(labels), "value": 3}],
-        "results": lambda found, _: [{"what": f"{arm}: x", "n": 2, "value": 1} for arm in found],
+        "results": lambda found, _: [{"what": f"{one}: x", "n": 2, "value": 1} for one in found],
         "save": lambda *_, **made: saved.update(made),
     }.items():  # fmt: skip
         monkeypatch.setitem(proof, name, value)
     asked = "--seeds 0 --held-out 1 --train 2 --page --arms".split()
-    monkeypatch.setattr(sys, "argv", ["proof", "--work", str(tmp_path), *asked, "best of 8"])
+    monkeypatch.setattr(sys, "argv", ["proof", "--work", str(tmp_path), *asked, arm])
     proof["main"]()
     assert [(r["what"], r["value"]) for r in saved["tables"]["all"]] == [
-        ("base: x", 1), ("best of 8: x", 1), ("judge taught: AUC", 3), ("Mask-DPO: x", 9)
+        ("base: x", 1), (f"{arm}: x", 1), ("judge taught: AUC", 3), ("Mask-DPO: x", 9)
     ]  # fmt: skip
-    assert [one[:2] for one in saved["tables"]["labels"]] == [[0, "best of 8"], [1, "Mask-DPO"]]
+    # An arm's new labels take the place of its old ones, those of the base stay.
+    assert saved["tables"]["labels"] == [[0, arm, *[None] * 6], *kept_labels]
 
 
 def test_proof_counts_each_verdict_once(proof, monkeypatch):
@@ -350,7 +357,7 @@ def test_judges_of_the_proof_as_by_hand(proof, monkeypatch):
     """Three factual sentences: one judge ranks a false one above the true one of its question, the taught one none."""
     texts = [("contradictory", 0.1, 0.2), ("unverifiable", 0.9, 0.3), ("supported", 0.6, 0.8), ("no_fact", 0.5, 0.5)]
     labels = [{"id": i > 0, "sentence": str(i), "label": label, "arm": "base"} for i, (label, *_) in enumerate(texts)]
-    labels.append({**labels[1], "arm": "best of 8"})  # which a judge chose
+    labels.append({**labels[1], "arm": "best of 8, calibrated"})  # which a judge chose
 
     def load(name, calibration=None):
         def one(row):
@@ -420,14 +427,19 @@ def test_proof_rows_are_as_by_hand(proof):
     (gap,) = [r for r in proof["results"](found, [*labels, {**labels[2], "arm": "base"}]) if "share of" in r["what"]]
     assert (gap["what"], gap["n"]) == ("X − base: share of hallucinated by blind labels", 4)
     assert gap["value"] == pytest.approx(200 / 3, abs=1e-3)  # two of three, none of one
+    # An arm that is not run now is compared with new ones, and not with the base again.
+    kept = [{**labels[0], "arm": "Y"}, {**labels[2], "arm": "base"}]
+    gaps = [r for r in proof["results"](found, [*labels, *kept]) if "share of" in r["what"]]
+    assert [r["what"].partition(":")[0] for r in gaps] == ["X − Y", "X − base"]
     said = ("supported", "unverifiable", "no_fact", "no_fact")
     value = {r["what"]: (r["n"], r["value"]) for r in proof["results"](
         found, [r | {"second": one} for r, one in zip(labels, said, strict=True)])}  # fmt: skip
     assert value["X: hallucinated by a second reader"] == (2, 50.0)
     assert value["X: both readers agree"] == (4, 75.0)  # that it is hallucinated, or not
-    (shown,) = proof["of_arms"](rows)
+    arm = "best of 8, calibrated"  # one of ARMS
+    (shown,) = proof["of_arms"]([{**r, "what": r["what"].replace("X: ", f"{arm}: ")} for r in rows])
     cells = dict(zip([*proof["COLUMNS"], *proof["ABSTAINED"]], shown["value"], strict=True))
-    assert (shown["what"], shown["n"], cells["hallucinated"].partition(" ")[0]) == ("X", 3, "66.7%")
+    assert (shown["what"], shown["n"], cells["hallucinated"].partition(" ")[0]) == (arm, 3, "66.7%")
     assert (cells["by a second reader"], cells["KL"], cells["rightly"], cells["wrongly"]) == (
         "–",
         "–",
