@@ -315,8 +315,8 @@ def results(found: dict[str, list[list[Row]]], labels: Sequence[Row]) -> list[Ro
             if (asked := [[r for r in rows if r["kind"] == kind] for rows in seeds])[0]:
                 what = f"{arm}: abstained {'wrongly' if answerable else 'rightly'}, {kind}"
                 shown.append(mean_row(what, table(asked, "abstained"), unit="%"))
-    arms = sorted({r["arm"] for r in labels}, key=lambda arm: (arm in found, arm != "base", arm))
-    return shown + [apart(a, b, labels) for b, a in combinations(arms, 2) if a in found and a != "base"]
+    read = {r["arm"] for r in labels}
+    return shown + [apart(arm, other, labels) for other, arm in combinations(filter(read.__contains__, ARMS), 2)]
 
 
 COLUMNS = {  # of the page, whose rows are arms: what each shows of an arm, with its interval or without
@@ -368,8 +368,9 @@ def main() -> None:
         made.error(f"none of --arms has a run of --seeds {args.seeds}: most have seed 0 only")
     labels = [r for r in labelled(work) if r["arm"] in args.arms] if args.page else []
     old = json.loads((RESULTS / "proof.json").read_text(encoding="utf-8"))["parts"]["proof"]["tables"]
-    new = {r["arm"] for r in labels} | {*args.arms} - {"base"}  # what was read of other arms, and of the base, stays
-    labels += [dict(zip(LABELLED, one, strict=True)) for one in old["labels"] if one[1] not in new]
+    new, run = [[r.get(name) for name in LABELLED] for r in labels], {*args.arms} - {"base"}
+    others = [one for one in old["labels"] if one not in new and one[1] not in run]  # the base is read beside any arm
+    labels += [dict(zip(LABELLED, one, strict=True)) for one in others]
     asked = questions(args.data, args.held_out)
     if len(asked) < args.held_out + args.train:
         made.error(f"--held-out and --train: expected at most {len(asked)} questions, which --data has, in all")
@@ -386,10 +387,9 @@ def main() -> None:
         kept = [r for r in old["all"] if re.split(": | − ", r["what"])[0] not in found]
         if (work / "calibration-tuned.json").is_file():
             rows += by_judges(asked, labels, work)
-            kept = [r for r in kept if not r["what"].startswith("judge ")]
         tables: Row = {"settings": {k: str(v).replace(f"{ROOT}/", "") for k, v in vars(args).items()}}
-        tables["all"] = rows = rows + kept
-        tables["labels"] = [[r.get(name) for name in LABELLED] for r in labels]
+        tables["all"] = rows = [*{r["what"]: r for r in kept + rows}.values()]
+        tables["labels"] = new + others
         for name, seed, *_ in DRAWS:  # the first calibrated, both taught
             own = [[r[k] for k in ("question", "sentence", "label")] for r in read_rows(work / name) if r["label"]]
             tables[seed] = own or old.get(seed, [])

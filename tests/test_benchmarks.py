@@ -323,9 +323,9 @@ def test_page_of_the_proof_keeps_arms_that_are_not_run_again(proof, tmp_path, mo
     monkeypatch.setattr(sys, "argv", ["proof", "--work", str(tmp_path), *asked, arm])
     proof["main"]()
     assert [(r["what"], r["value"]) for r in saved["tables"]["all"]] == [
-        ("base: x", 1), (f"{arm}: x", 1), ("judge taught: AUC", 3), ("Mask-DPO: x", 9)
+        ("Mask-DPO: x", 9), ("judge taught: AUC", 3), ("base: x", 1), (f"{arm}: x", 1)
     ]  # fmt: skip
-    # An arm's new labels take the place of its old ones, those of the base stay.
+    # An arm's new labels take the place of its old ones; those of the base are added to.
     assert saved["tables"]["labels"] == [[0, arm, *[None] * 6], *kept_labels]
 
 
@@ -399,7 +399,7 @@ def test_proof_divergence_is_kl_a_token(proof, tmp_path, monkeypatch):
     assert proof["divergence"](tmp_path / "run", rows, tokenizer) == pytest.approx([expected / (i + 1)], abs=1e-4)
 
 
-def test_proof_rows_are_as_by_hand(proof):
+def test_proof_rows_are_as_by_hand(proof, monkeypatch):
     """Means over documents of means over seeds; all are compared with the base, blind labels with their sentences."""
 
     def answers(*wrong):
@@ -408,6 +408,7 @@ def test_proof_rows_are_as_by_hand(proof):
             for i, (kind, n) in enumerate(zip(("open", "absent", "absent"), wrong, strict=True))
         ]
 
+    monkeypatch.setitem(proof, "ARMS", {"base": {}, "Y": {}, "X": {}})
     found = {"base": [answers(2, 2, 2)], "X": [answers(0, 0, 1), answers(0, 2, 1)]}
     said = "contradictory", "unverifiable", "supported", "no_fact"
     labels = [{"arm": "X", "id": i, "label": a, "specifics": 3} for i, a in enumerate(said)]
@@ -427,19 +428,18 @@ def test_proof_rows_are_as_by_hand(proof):
     (gap,) = [r for r in proof["results"](found, [*labels, {**labels[2], "arm": "base"}]) if "share of" in r["what"]]
     assert (gap["what"], gap["n"]) == ("X − base: share of hallucinated by blind labels", 4)
     assert gap["value"] == pytest.approx(200 / 3, abs=1e-3)  # two of three, none of one
-    # An arm that is not run now is compared with new ones, and not with the base again.
+    # Labels of an arm that is not run now are compared, too, each pair once.
     kept = [{**labels[0], "arm": "Y"}, {**labels[2], "arm": "base"}]
     gaps = [r for r in proof["results"](found, [*labels, *kept]) if "share of" in r["what"]]
-    assert [r["what"].partition(":")[0] for r in gaps] == ["X − Y", "X − base"]
+    assert [r["what"].partition(":")[0] for r in gaps] == ["Y − base", "X − base", "X − Y"]
     said = ("supported", "unverifiable", "no_fact", "no_fact")
     value = {r["what"]: (r["n"], r["value"]) for r in proof["results"](
         found, [r | {"second": one} for r, one in zip(labels, said, strict=True)])}  # fmt: skip
     assert value["X: hallucinated by a second reader"] == (2, 50.0)
     assert value["X: both readers agree"] == (4, 75.0)  # that it is hallucinated, or not
-    arm = "best of 8, calibrated"  # one of ARMS
-    (shown,) = proof["of_arms"]([{**r, "what": r["what"].replace("X: ", f"{arm}: ")} for r in rows])
+    (shown,) = proof["of_arms"](rows)
     cells = dict(zip([*proof["COLUMNS"], *proof["ABSTAINED"]], shown["value"], strict=True))
-    assert (shown["what"], shown["n"], cells["hallucinated"].partition(" ")[0]) == (arm, 3, "66.7%")
+    assert (shown["what"], shown["n"], cells["hallucinated"].partition(" ")[0]) == ("X", 3, "66.7%")
     assert (cells["by a second reader"], cells["KL"], cells["rightly"], cells["wrongly"]) == (
         "–",
         "–",
