@@ -413,8 +413,9 @@ COPY_SHARE, FADE = 0.8, 0.2  # density of a copy, and over which range below it 
 COPY_WORDS = 6  # an answer of fewer words is no copy and no list: it can't help being literal
 LONG = 4  # content words from which they say more about a copy than all words do
 WHOLE = 0.85  # share of a sentence of the reference that makes a copy whatever else is put between its words
-RUN, QUOTE = 3, 4  # words in a row that are not found together by chance; that quote what they tell
+RUN = 3  # words in a row that are not found together by chance
 WINDOW = 3  # sentences of the reference beside which a sentence is laid
+ORDERS = 32  # most places of a sentence at which its end is put before its beginning
 BARE = 0.5  # worth of words that are no clause: whether they answer the question, an annotator hardly sees
 GLUE = 0.2  # share of function words from which words are a clause
 MAX_POINTS = 5  # sentences of the reference, best for the question, that stand for what an answer should say
@@ -517,8 +518,6 @@ class Reference:
         self._stems = [stems(sentence) for sentence in sentences]
         self._specifics = [specifics(sentence) for sentence in sentences]
         self.all = _highest(self._specifics)
-        self._quotes = {run for _, row in self._stems for run in runs(row, QUOTE)}
-        self._weights = {han: 1.0 for word in self.all for han in word if _han(han)} | self.all
         read = words_of(text)
         self.plain = frozenset(stem for stem, name in zip(read.stems, read.names, strict=True) if not name)
         windows = [self._stems[i : i + WINDOW] for i in range(max(1, len(sentences) - WINDOW + 1))]
@@ -560,7 +559,8 @@ class Reference:
         found = [common(row) / len(row) for row in rows]
         turned = [row for row in rows if 2 * len(row) >= len(kept)]
         if turned:
-            orders = [common_subsequence(kept[i:] + kept[:i]) for i in range(1, len(kept))]
+            every = 1 + len(kept) // ORDERS
+            orders = [common_subsequence(kept[i:] + kept[:i]) for i in range(1, len(kept), every)]
             found += [max((common(row) for common in orders), default=0) / len(row) for row in turned]
         known = {run for _, row in near for run in runs(row, RUN)}
         shares = [self._share(place, sentence), len(in_runs(said, RUN, known)) / len(said)]
@@ -574,27 +574,20 @@ class Reference:
         return (share + common_subsequence(kept)(like_kept) / len(kept)) / 2 if len(kept) >= LONG else share
 
     def copying(self, sentence: str) -> float:
-        """The density of a sentence, or more, in [0, 1], where words of its own only stand around or within a copy.
+        """The density of a sentence, or more, in [0, 1], where words of its own only stand around a copy.
 
-        Of six words and more it is the share of those that stand in order, without the words before and behind all that
-        tells something of the reference (in English); or the share of the reference's specifics in it that stand in
-        unbroken runs of four words, together six or more. GRPO put words before copies (docs/rewards.md, "Red team").
+        In English the share is also taken without the words before and behind all that tells something of the reference,
+        of three words or more. GRPO put words before copies (docs/rewards.md, "Red team").
         """
-        found, han, density = words_of(sentence), is_chinese(sentence), self.density(sentence)
-        said = words(sentence) if han else found.lower
+        found, density = words_of(sentence), self.density(sentence)
+        read = zip(found.stems, found.content, found.lower, strict=True)
         # "us", "may" and "one" tell nothing, whatever has the same stem.
-        full = [content and word != "one" for content, word in zip(found.content, found.lower, strict=True)]
-        keys = said if han else [stem if kept else "" for stem, kept in zip(found.stems, full, strict=True)]
-        told = [self._weights.get(key, 0.0) for key in keys]
-        ends = [i for i, weight in enumerate(told) if weight]
-        if not ends or self._like is None:
+        ends = [i for i, (stem, kept, word) in enumerate(read) if stem in self.all and kept and word != "one"]
+        core = sentence[found.starts[ends[0]] : found.ends[ends[-1]]] if ends and not is_chinese(sentence) else ""
+        if self._like is None or len(words(core)) < RUN:
             return density
-        core = "" if han else sentence[found.starts[ends[0]] : found.ends[ends[-1]]]
-        if len(words(core)) >= COPY_WORDS:
-            place = int(self._like.scores([list(dict.fromkeys(stems(core)[0]))])[0].argmax())
-            density = max(density, self._share(place, core))
-        quoted = in_runs(said, QUOTE, self._quotes)
-        return max(density, sum(told[i] for i in quoted) / sum(told) if len(quoted) >= COPY_WORDS else 0.0)
+        place = int(self._like.scores([list(dict.fromkeys(stems(core)[0]))])[0].argmax())
+        return max(density, self._share(place, core))
 
 
 @lru_cache(maxsize=1024)
@@ -628,7 +621,7 @@ def judged_sentences(
     is what a text is about ("The text discusses …"). What stands in no clause ("Ada Finch.", "Built: 1931") is worth
     half a sentence, as long as it has fewer than six words in all, and makes no answer more complete: more is a list.
 
-    ``labels`` are the verdicts on the sentences, but for a last one that was cut off; ``copy_share`` is the density
+    ``labels`` are the verdicts on the sentences, but for a last one that was cut off; ``copy_share`` is the copying
     from which a sentence is a copy, and up to which its value fades (None: never).
     """
     reference = reference_of(answer.reference)
@@ -664,11 +657,10 @@ def judged_sentences(
         weight = sum(w if u in counted else w / 2 for u, w in new.items() if u in weights)
         value = min(1.0, weight / full) if full else float(bool(claim))
         support = label if isinstance(label, float) else None
-        density = 0.0
+        copying = 0.0
         if support is not None or label == "supported":
-            parts = [sentence, claim] if len(words(claim)) >= COPY_WORDS else [sentence]
-            density = max(map(reference.copying, dict.fromkeys(parts)))
-        original = min(1.0, max(0.0, (copy_share - density) / FADE))
+            copying = reference.copying(claim)
+        original = min(1.0, max(0.0, (copy_share - copying) / FADE))
         clause = clause_share(sentence) if english else 1.0
         if clause < 1:
             bare += len(words(sentence))

@@ -174,11 +174,10 @@ def test_density_by_hand(sentence, density):
 
 @pytest.mark.parametrize(("sentence", "copying"), [
     ("At Wexley the Tern is crossed by a bridge.", (1 / 4 + 2 / 8) / 2),  # without "at"
-    # Six words in a row tell 4 times ½, Tern, which stands alone, 2. In order are 5 of 12 content words.
-    ("The old bridge crosses the river, as readers, writers, teachers, drivers, sailors and bakers know, and Tern too.",
-     2 / 4),
-    ("As people tell, Ada Finch designed it, and the old bridge crosses a ravine.", 1.0),  # four and four words: all
-    ("People who drive here say that the old bridge crosses nothing at all.", (3 / 7 + 5 / 13) / 2),  # four: no quote
+    ("As is known, the old bridge crosses the river, people say.", 1.0),  # "old bridge crosses the river"
+    ("People know that Ada designed it.", (2 / 4 + 3 / 6) / 2),  # "Ada designed" is too short
+    # Between "Ada" and "Wexley": of "other" and four more content words Ada, Finch, design; of ten words it, in, too.
+    ("As people tell, Ada Finch designed it here, as do others in Wexley.", (3 / 5 + 5 / 10) / 2),
     # Neither "one" nor "may" tells of May: what is left begins with "cross", 6 content words and 10 in all.
     ("Everybody knows that one may cross at Wexley, which lies on the long river Tern.", (3 / 6 + 3 / 10) / 2),
     ("The old bridge crosses the river Tern at Wexley.", 1.0),
@@ -190,10 +189,15 @@ def test_copying_by_hand(sentence, copying):
     assert Reference("").copying(sentence) == 0.0
 
 
-def test_chinese_copying_by_hand():
-    """哈罗大桥于1931年由 in a row: four characters tell 1 each, 1931 tells 2; 设 and 计 are left, 1 each."""
-    said = "很多人都说，就像书里写的那样，哈罗大桥于1931年由她设计。"
-    assert Reference("哈罗大桥于1931年由艾达·芬奇设计。大桥全长412米。").copying(said) == pytest.approx(6 / 8)
+def test_one_is_no_number_of_the_reference():
+    sentence = "One may well say that the bridge crosses the river Tern."
+    assert Reference("The bridge crosses the river Tern. It has 1 pier.").copying(sentence) == 1.0
+
+
+def test_copying_in_chinese_is_density():
+    """Names are runs of characters that nobody can leave out."""
+    reference, said = Reference("哈罗大桥于1931年由艾达·芬奇设计。大桥全长412米。"), "大家都说哈罗大桥建于1931年。"
+    assert reference.copying(said) == reference.density(said) > 0
 
 
 def test_words_of_the_reference_in_an_order_of_ones_own_are_no_copy():

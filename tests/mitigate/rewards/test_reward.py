@@ -219,14 +219,14 @@ def test_all_aspects_with_the_embedded_annotator(embedded):
     assert set(a.segments) == {"factuality", "relevance", "completeness", "length"}
     facts = [s.reward for s in a.segments["factuality"]]
     assert all(s.label in ("supported", None) for s in a.segments["factuality"])  # None: unsure, at its probability
-    assert min(facts) > 0.3
+    assert min(facts) > 0.2
     assert [s.reward for s in a.segments["relevance"]] == [1.0] * 3
     assert [s.reward for s in b.segments["relevance"]][1] == -1.0  # penguins
     whole = a.segments["completeness"][0]
     assert (whole.start, whole.end) == (0, len(honest))
     assert 0.1 < whole.reward < 1.0
     long = a.segments["length"][0].reward
-    assert 0.5 < long < 0.75  # 3 of 4 sentences, less for what they do not say
+    assert 0.3 < long < 0.6  # 3 of 4 sentences, less for what they do not say
     assert sum(a.weights.values()) == pytest.approx(1.0)
     assert a > 0.4 > 0.2 > b
 
@@ -295,11 +295,10 @@ def test_words_around_a_copy_make_it_no_less_of_one(around):
     """What GRPO learned against the red team: copied words behind the same opening."""
     reference = "It is a parish church in Vigevano, province of Pavia, and was built in 1712 by Ada Finch for its duke."
     copy, own = "it is a parish church in Vigevano, of Pavia", "Ada Finch built this for the duke of Vigevano"
-    texts = [around.format(said) for said in (copy, own, "Ada Finch built it")]
+    texts = [around.format(said) for said in (copy, own, "it was built in 1712")]
     near, true, short = lexical(Yes(), copy_share=0.8)(completions=texts, reference=[reference] * 3)
-    assert labels(near) == [(None, -1.0)]  # nothing counts: as silence
+    assert labels(near) == labels(short) == [(None, -1.0)]  # nothing counts: as silence
     assert float(true) == 1.0
-    assert float(short) == 1.0  # of so few words none is a copy
     lead = "The text discusses music, instruments, visitors, albums and manuscripts, and the church, which"
     (behind,) = lexical(Yes(), copy_share=0.8)(
         completions=[f"{lead} is a parish church in Vigevano and was built by Ada Finch in 1712."],
