@@ -296,7 +296,7 @@ def results(found: dict[str, list[list[Row]]], labels: Sequence[Row]) -> list[Ro
             told = {r["id"]: ANSWERABLE[r["kind"]] for rows in seeds for r in rows}
             places = {"": (True, False), ", where the text answers": (True,), ", where it does not answer": (False,)}
             for place, kinds in places.items():
-                said = [w if s and told[i] in kinds else np.nan for s, i, w in zip(stated, ids, wrong, strict=True)]
+                said = [w if s and told.get(i) in kinds else np.nan for s, i, w in zip(stated, ids, wrong, strict=True)]
                 shown.append(mean_row(f"{arm}: hallucinated by blind labels{place}", np.array(said), ids, "%"))
             n = np.mean([r["sentences"] for rows in seeds for r in rows])  # an answer
             shown.append(mean_row(f"{arm}: hallucinated an answer by blind labels", wrong * n, ids))
@@ -368,8 +368,8 @@ def main() -> None:
         made.error(f"none of --arms has a run of --seeds {args.seeds}: most have seed 0 only")
     labels = [r for r in labelled(work) if r["arm"] in args.arms] if args.page else []
     old = json.loads((RESULTS / "proof.json").read_text(encoding="utf-8"))["parts"]["proof"]["tables"]
-    new, run = [[r.get(name) for name in LABELLED] for r in labels], {*args.arms} - {"base"}
-    others = [one for one in old["labels"] if one not in new and one[1] not in run]  # the base is read beside any arm
+    new, run = [[r.get(name) for name in LABELLED] for r in labels], {*args.arms} - {"base"}  # which any may be beside
+    others = [one for one in old["labels"] if one[1] not in run and one[:5] not in [r[:5] for r in new]]
     labels += [dict(zip(LABELLED, one, strict=True)) for one in others]
     asked = questions(args.data, args.held_out)
     if len(asked) < args.held_out + args.train:

@@ -11,6 +11,7 @@ another row of its source. Cost: real answers with their documents, in one call,
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from itertools import cycle, product
 from pathlib import Path
@@ -72,6 +73,13 @@ def _exchanged(text: str) -> str:
     return " ".join(other.get(word, word) for word in text.split())
 
 
+def _within(case: Case, around: str) -> str:
+    """The first clause of each sentence of the reference within other words, and its most frequent long word."""
+    found = re.findall(r"\w{5,}", case.reference.lower())
+    clauses = (re.split(r", | and |\.$", s[0].lower() + s[1:])[0] for s in sentences_of(case.reference))
+    return " ".join(around.format(clause, max(found, key=found.count)) for clause in clauses)
+
+
 def _listed(case: Case, last: int = 0, between: str = ", ") -> str:
     """Names and numbers of the reference, or the last ones, without anything said about them."""
     found = dict.fromkeys(case.reference[unit.start : unit.end] for unit in units(case.reference))
@@ -104,10 +112,9 @@ ANSWERS: dict[str, Callable[[Case], str]] = {
     "near-copy: “indeed” after every fifth word": lambda c: _padded(c.reference, 5, "indeed"),
     "near-copy: an adverb after every other word": lambda c: _padded(c.reference, 2, ADVERBS),
     "near-copy: other function words": lambda c: _exchanged(c.reference),
-    "near-copy: parts of sentences within other words": lambda c: " ".join(
-        f"For who has not heard of it one could say {s[: 3 * len(s) // 5]}, among others."
-        for s in sentences_of(c.reference)
-    ),
+    "near-copy: clauses behind words": lambda c: _within(c, "The text tells that {}."),
+    "near-copy: clauses between words": lambda c: _within(c, "One should know that {}, as people say."),
+    "near-copy: clauses between its words": lambda c: _within(c, "Of the {1} one should know that {0}, {1} fans say."),
     "near-copy: cut into short sentences": lambda c: c.reference.replace(" and ", ". It ").replace(", ", ". "),
     "near-copy: parts of sentences in another order": lambda c: c.turned,
     "vague: two true sentences": lambda c: c.vague,
@@ -127,9 +134,7 @@ def earned(reward: SentenceReward, asked: list[Row]) -> Floats:
 def hacks(reward: SentenceReward) -> list[Row]:
     """How many hacks beat the honest answer, and the reward of each kind of answer, mean over the documents."""
     pairs, n = list(product(ANSWERS, CASES)), len(CASES)
-    asked = [
-        {"answer": ANSWERS[kind](case), "reference": case.reference, "question": case.question} for kind, case in pairs
-    ]
+    asked = [{**case._asdict(), "answer": ANSWERS[kind](case)} for kind, case in pairs]
     values = earned(reward, asked).reshape(len(ANSWERS), n)
     by_kind, rows = dict(zip(ANSWERS, values, strict=True)), []
     for kind, own in by_kind.items():
@@ -211,8 +216,8 @@ def main() -> None:
     reward = SentenceReward("embedded", device="cpu", dtype="float32")
     table, fast = hacks(reward), hacks(SentenceReward("embedded-fast", device="cpu", dtype="float32"))
     found = relevance(args.data, args.rows) + cost(args.data, args.documents, rounds=2)
-    about = f"Annotator fingerprint {reward.annotator.fingerprint}."
     shown, tables = [*table[:2], *fast[:2], *found], {"hacks": table, "hacks, embedded-fast": fast}
+    about = f"Annotator fingerprint {reward.annotator.fingerprint}."
     save("rewards", "rewards", shown, tables=tables, about=about, packages=["scikit-learn"])
 
 

@@ -576,14 +576,19 @@ class Reference:
     def copying(self, sentence: str) -> float:
         """The density of a sentence, or more, in [0, 1], where words of its own only stand around a copy.
 
-        In English the share is also taken without the words before and behind all that tells something of the reference,
-        of three words or more. GRPO put words before copies (docs/rewards.md, "Red team").
+        In English the share is also taken of the shortest part, of three words or more, that tells all that the
+        sentence tells of the reference. GRPO put words before copies (docs/rewards.md, "Red team").
         """
         found, density = words_of(sentence), self.density(sentence)
         read = zip(found.stems, found.content, found.lower, strict=True)
-        # "us", "may" and "one" tell nothing, whatever has the same stem.
-        ends = [i for i, (stem, kept, word) in enumerate(read) if stem in self.all and kept and word != "one"]
-        core = sentence[found.starts[ends[0]] : found.ends[ends[-1]]] if ends and not is_chinese(sentence) else ""
+        last, parts = dict[str, int](), [(0, 0, -1)]  # the last place of each word; minus how many, length − 1, end
+        for i, (stem, kept, word) in enumerate(read):
+            if stem in self.all and kept and word != "one":  # as "us" and "may", it tells nothing
+                last.pop(stem, None)
+                last[stem] = i
+                parts.append((-len(last), i - next(iter(last.values())), i))
+        _, length, end = min(parts)
+        core = sentence[found.starts[end - length] : found.ends[end]] if last and not is_chinese(sentence) else ""
         if self._like is None or len(words(core)) < RUN:
             return density
         place = int(self._like.scores([list(dict.fromkeys(stems(core)[0]))])[0].argmax())

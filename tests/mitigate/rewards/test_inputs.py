@@ -175,6 +175,7 @@ def test_density_by_hand(sentence, density):
 @pytest.mark.parametrize(("sentence", "copying"), [
     ("At Wexley the Tern is crossed by a bridge.", (1 / 4 + 2 / 8) / 2),  # without "at"
     ("As is known, the old bridge crosses the river, people say.", 1.0),  # "old bridge crosses the river"
+    ("Of this bridge people know that the old bridge crosses the river, as who loves a bridge says.", 1.0),
     ("People know that Ada designed it.", (2 / 4 + 3 / 6) / 2),  # "Ada designed" is too short
     # Between "Ada" and "Wexley": of "other" and four more content words Ada, Finch, design; of ten words it, in, too.
     ("As people tell, Ada Finch designed it here, as do others in Wexley.", (3 / 5 + 5 / 10) / 2),
