@@ -343,20 +343,22 @@ def check_record(record: Record) -> list[Problem]:
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """Give the place to write to, beside the file; it takes the file's name when the block ends without an error. An
-    old file stays as it is until then, and for good where the block or the renaming fails.
+    old file stays as it is until then, and for good where the block or the renaming fails. OutputError: it can't be
+    written.
     """
     part = path.with_name(path.name + ".part")
-    try:
-        yield part
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with files(OutputError, f"cannot write {path}"):
+        try:
+            yield part
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
 
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file whole or not at all; an error says why it cannot be written."""
     make_parent(path)
-    with files(OutputError, f"cannot write {path}"), whole_file(path) as part:
+    with whole_file(path) as part:
         part.write_bytes(data)
 
 
@@ -590,25 +592,24 @@ def _scan(job: Job, matches: Matches, overwrite: bool) -> list[Line]:
     compare the output with the input.
     """
     target, first = job.rejected_path, list[Line]()
-    with files(OutputError, f"cannot write {target}"):
-        with whole_file(target) as part, part.open("wb") as rejected, job.output.open("rb") as written:
-            found: Iterator[bytes] = iter(()) if overwrite else iter(written)
-            for line in read_lines(job.source, job.check):
-                job.lines += 1
-                if line.record is not None:
-                    job.valid += 1
-                    raw = next(found, b"")
-                    if raw and _compare(job, line.number, line.record, raw, matches):
-                        job.done += 1
-                        job.keep += len(raw)
-                else:
-                    job.rejected += 1
-                    first += [line] if len(first) < TOLD else []
-                    rejected.write(dump_line(rejected_row(job.source, line)))
-            if next(found, b""):
-                _foreign(job, f"it holds more than the {job.valid} valid records of {job.source}")
-        if not job.rejected:
-            target.unlink()
+    with whole_file(target) as part, part.open("wb") as rejected, job.output.open("rb") as written:
+        found: Iterator[bytes] = iter(()) if overwrite else iter(written)
+        for line in read_lines(job.source, job.check):
+            job.lines += 1
+            if line.record is not None:
+                job.valid += 1
+                raw = next(found, b"")
+                if raw and _compare(job, line.number, line.record, raw, matches):
+                    job.done += 1
+                    job.keep += len(raw)
+            else:
+                job.rejected += 1
+                first += [line] if len(first) < TOLD else []
+                rejected.write(dump_line(rejected_row(job.source, line)))
+        if next(found, b""):
+            _foreign(job, f"it holds more than the {job.valid} valid records of {job.source}")
+    if not job.rejected:
+        target.unlink()
     return first
 
 

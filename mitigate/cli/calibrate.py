@@ -16,7 +16,7 @@ from annotators.operating import BASE_RATES, EXPECTED_RATE, FALSE_FLAGS, FALSE_P
 from annotators.records import SentenceAnnotation
 from engines.packaged import sha256
 from mitigate.cli.options import Args, Subparsers, add_command, print_json
-from mitigate.io import REJECTED, OutputError, UsageError, files, progress, set_aside, usage, versions, whole_file
+from mitigate.io import REJECTED, UsageError, progress, set_aside, usage, versions, whole_file
 from mitigate.models import open_annotator
 from mitigate.report.terminal import figure
 from mitigate.report.totals import point_of
@@ -87,7 +87,7 @@ def run(args: Args) -> int:
         "versions": versions("torch", "transformers", "numpy"),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    with files(OutputError, f"cannot write {args.output}"), whole_file(args.output) as part:
+    with whole_file(args.output) as part:
         replace(calibration, report={**calibration.report, **made}).save(part)
     report = calibration.report
     if args.json:

@@ -34,7 +34,6 @@ from mitigate.cli.options import ENGINE, Args, Parser, Subparsers, add_command, 
 from mitigate.io import (
     FAILED,
     REJECTED,
-    OutputError,
     Problem,
     Record,
     UsageError,
@@ -269,7 +268,7 @@ def _check_plot(path: Path | None, option: str) -> None:
 
 
 def _plot(plot: Callable[[Any, Path, str], None], shown: Any, path: Path) -> None:
-    with files(OutputError, f"cannot write {path}"), whole_file(path) as part:
+    with whole_file(path) as part:
         plot(shown, part, path.suffix[1:].lower())
 
 
