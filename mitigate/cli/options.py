@@ -17,7 +17,7 @@ from itertools import tee
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from annotators.base import Annotator, CascadeAnnotator, engines_in, parts_of
+from annotators.base import Annotator, CascadeAnnotator, engines_in
 from engines.packaged import sha256
 from engines.usage import METER
 from mitigate.io import FAILED, REJECTED, UsageError, alone, check_paths, make_parent, say, usage, versions
@@ -222,15 +222,13 @@ class Args(argparse.Namespace):
         self.check_costs([engine for _, engine in asked])
         if not asked:
             return {}
-        from annotators.generative.protocols import options_of
         from engines import parse_engine
+        from mitigate.models import check_generative
 
-        kinds = set()
-        for name, engine in asked:
-            with usage(f"--annotator {name}: "):
-                parts_of(name)
-                kinds.add(parse_engine(engine).kind)
-                options_of({k: v for k, v in given.items() if k not in ("cache", "concurrency", "trust_remote_code")})
+        how = {k: v for k, v in given.items() if k not in ("cache", "concurrency", "trust_remote_code")}
+        for name, _ in asked:
+            check_generative(name, how, f"--annotator {name}")
+        kinds = {parse_engine(engine).kind for _, engine in asked}
         if "concurrency" in given and ("openai" not in kinds or given["concurrency"] < 1):
             raise UsageError("--concurrency: expected 1 or more, and an openai engine; leave it out for others")
         if "trust_remote_code" in given and kinds == {"openai"}:
@@ -335,7 +333,4 @@ def print_json(result: Mapping[str, Any]) -> None:
     """Print a result, and what was asked of language models, as a line of JSON that any terminal can show."""
     result = {**result, "asked": METER.to_dict()} if METER.requests else result
     ascii_only = "utf" not in (sys.stdout.encoding or "").lower()
-    try:
-        print(json.dumps(result, ensure_ascii=ascii_only, allow_nan=False))
-    except UnicodeEncodeError:  # a lone surrogate
-        print(json.dumps(result, allow_nan=False))
+    print(json.dumps(result, ensure_ascii=ascii_only, allow_nan=False))
