@@ -10,7 +10,6 @@ the annotator's work.
 
 from __future__ import annotations
 
-import io
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -76,9 +75,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: Args) -> int:
-    for stream in (sys.stdout, sys.stderr):  # a terminal without Unicode shows escapes instead of failing
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
     check_options(args)
     settings = {**args.generative_options(), **args.calibration_options(args.annotator)}
     if args.input is not None:

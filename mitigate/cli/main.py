@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from importlib import import_module
+from io import TextIOWrapper
 
 from annotators.base import Annotator
 from engines.cache import CacheError
@@ -55,6 +56,8 @@ def main(
         os.environ.setdefault(name, value)  # threads that spin are many times slower where other work runs
     if not sys.stderr.isatty():  # bars of loading and downloading, each step a line of a log
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    if isinstance(sys.stdout, TextIOWrapper):  # a terminal without Unicode shows escapes instead of failing
+        sys.stdout.reconfigure(errors="backslashreplace")
     words = list(sys.argv[1:] if argv is None else argv)
     held = ExitStack()  # outputs
     METER.begin()

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib.util
+import io
 import json
 import os
 import re
@@ -45,6 +46,17 @@ def test_a_reader_that_stops_is_no_error(tmp_path: Path) -> None:
         assert process.stderr is not None
         assert process.stderr.read() == ""
     assert process.returncode == 1
+
+
+def test_terminals_show_what_they_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {"sentence": "It is.", "reference": "r", "label": "supported", "source": "Büro \ud800"}
+    (data := tmp_path / "rows.jsonl").write_text(json.dumps(row))
+    for encoding, asked, shown in (("ascii", [], r"| B\xfcro &#91;U+D800]"), ("utf-8", ["--json"], r'"Büro \ud800 (')):
+        terminal = io.TextIOWrapper(io.BytesIO(), encoding)
+        monkeypatch.setattr(sys, "stdout", terminal)
+        assert main(["stats", "--input", str(data), "--resamples", "0", *asked]) == 0
+        terminal.seek(0)
+        assert shown in terminal.read()
 
 
 CONTINUED = {"annotate", "correct", "best-of", "run", "train", "build-dataset"}
