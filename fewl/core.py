@@ -11,7 +11,7 @@ counts as 0: a reference that is NaN is left out and the weights of the others a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 Float = NDArray[np.float64]
 Aggregation = Literal["paper", "eq6"]
 Divergence = Literal["tv", "kl", "reverse-kl", "pearson", "hellinger", "js"]
-AGGREGATIONS: tuple[Aggregation, ...] = get_args(Aggregation)
-DIVERGENCES: tuple[Divergence, ...] = get_args(Divergence)
 
 
 def softplus(v: Float) -> Float:

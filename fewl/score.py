@@ -32,7 +32,7 @@ from fewl.similarity import Encode, OfPairs, Similarity, checked
 Ints = NDArray[np.int64]
 Expertise = Literal["similarity", "prompted", "discovered", "uniform", "ideal"]
 CHOICES: dict[str, tuple[str, ...]] = {
-    "aggregation": core.AGGREGATIONS, "divergence": core.DIVERGENCES, "expertise": get_args(Expertise),
+    "aggregation": get_args(Aggregation), "divergence": get_args(Divergence), "expertise": get_args(Expertise),
     "expertise_scope": ("question", "dataset"), "neighbour_choice": ("nearest", "random"),
 }  # fmt: skip
 DEFAULT_NEIGHBOURS = {"nearest": 10, "random": 25}

@@ -379,8 +379,10 @@ def read_rows(path: Path) -> Iterator[Record]:
             yield from (json.loads(line) for line in file if line.endswith(b"\n"))
 
 
-def read_whole(path: Path, check: Check, output: Path | None) -> tuple[list[Record], int]:
-    """All good records of a file, and the number of bad lines; see :func:`set_aside`."""
+def read_whole(path: Path, check: Check, output: Path | None, expected: str = "") -> tuple[list[Record], int]:
+    """All good records of a file, and the number of bad lines; see :func:`set_aside`. UsageError: it can't be read, or
+    has no good line where some are ``expected``, in words.
+    """
     good: list[Record] = []
     bad: list[tuple[Path, Line]] = []
     for line in read_lines(path, check):
@@ -389,6 +391,8 @@ def read_whole(path: Path, check: Check, output: Path | None) -> tuple[list[Reco
         else:
             good.append(line.record)
     set_aside(bad, output)
+    if expected and not good:
+        raise UsageError(f"{path}: expected {expected}, found no good line")
     return good, len(bad)
 
 

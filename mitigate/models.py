@@ -68,15 +68,14 @@ def open_engine(name: str, option: str, cache: Path | None = None, **options: An
         return load_engine(name, cache=cache, **options)
 
 
-def named_engine(text: str) -> tuple[str, str]:
-    """The name and the engine of ``[NAME=]KIND:MODEL[@BASE_URL]``; the engine's string where it has no other name."""
-    name, sign, engine = text.partition("=")
-    return (name.strip(), engine) if sign and name.strip() and ":" not in name else (text, text)
-
-
 def check_named(specs: Sequence[str], option: str) -> dict[str, str]:
-    """Engine strings by their names. UsageError: a name or an engine is given twice, or is not of that form."""
-    named = [named_engine(spec) for spec in specs]
+    """The engines of strings ``[NAME=]KIND:MODEL[@BASE_URL]`` by name, which is the string itself where none is given.
+    UsageError: a name or an engine is given twice, or is not of that form.
+    """
+    named = []
+    for spec in specs:
+        name, sign, engine = spec.partition("=")
+        named.append((name.strip(), engine) if sign and name.strip() and ":" not in name else (spec, spec))
     if twice := [name for name, n in Counter(name for name, _ in named).items() if n > 1]:
         raise UsageError(f"{option}: expected a name of its own for each language model, got {twice[0]!r} twice")
     if twice := [engine for engine, n in Counter(engine for _, engine in named).items() if n > 1]:

@@ -28,7 +28,7 @@ from fewl.expertise import PAIRS, TOKENS, agreement_counts
 from fewl.expertise import report as pairs_report
 from fewl.ranking import Ranking, pick_answers, plot_agreement, plot_ranking, rank_models
 from fewl.records import read_record
-from fewl.score import CHOICES, FewlOptions, FewlReport, check_options, score_records
+from fewl.score import CHOICES, FewlOptions, check_options, score_records
 from mitigate import models, scale
 from mitigate.cli.options import ENGINE, Args, Parser, Subparsers, add_command, print_json
 from mitigate.io import (
@@ -175,9 +175,7 @@ def run_score(args: Args) -> int:
         pool = None
     how = {"samples": args.reference_samples, "tokens": args.max_tokens, "pairs": args.pairs}
     how |= {"seed": args.seed, "expertise": args.expertise}
-    records, rejected = read_whole(args.input, check_record, args.output)
-    if not records:
-        raise UsageError(f"{args.input}: expected FEWL records, found no good line")
+    records, rejected = read_whole(args.input, check_record, args.output, "FEWL records")
     options = _options(args, records)  # all that can be wrong is found before anything is asked
     questions = [record["question"] for record in records]
     embedding, encode = models.load_encoder(args.embedding, questions, args.cache and args.cache_file())
@@ -285,26 +283,26 @@ def _options(args: Args, records: Sequence[Record]) -> FewlOptions:
     given["penalty"] = {"on": True, "off": False}.get(args.penalty)
     with usage("--"):
         options = FewlOptions(**given)
-        check_options(read, options, [models.named_engine(spec)[0] for spec in args.reference_llm])
+        check_options(read, options, list(models.check_named(args.reference_llm, "--reference-llm")))
     return options
 
 
 def _print_scores(output: Path, summary: dict[str, Any]) -> None:
     out = console(100)
-    report, options = FewlReport(**summary["report"]), summary["fewl_options"]
+    report, options = summary["report"], summary["fewl_options"]
     out.print(
         f"FEWL, {options['aggregation']}, {options['divergence']}, expertise {options['expertise']}, "
         f"similarity {plain(summary['similarity'])}, embedding {plain(summary['embedding'])}"
     )
-    counts = {name: n for name, n in asdict(report).items() if isinstance(n, int)}
+    counts = {name: n for name, n in report.items() if isinstance(n, int)}
     counts = {name: n for name, n in counts.items() if n or name in ("questions", "answers", "scored")}
     counts["rejected lines"] = summary["rejected_lines"]
     out.print(table(("what", "number"), ([name.replace("_", " "), f"{n:,}"] for name, n in counts.items())))
     rows = []
-    for name, mean in report.mean_lambda.items():
+    for name, mean in report["mean_lambda"].items():
         agreed = summary.get("agreement", {}).get(name, {})
         shares = (figure(agreed.get(which), 1) for which in ("wrong", "corrected"))
-        rows.append([plain(name), figure(mean), f"{report.missing_references[name]:,}", *shares])
+        rows.append([plain(name), figure(mean), f"{report['missing_references'][name]:,}", *shares])
     heads = ("reference LLM", "mean λ", "questions without its answer", "agrees with wrong", "with corrected")
     out.print(table(heads, rows))
     if summary["pairs"] is not None:
@@ -406,9 +404,7 @@ def run_pick(args: Args) -> int:
 def run_build(args: Args) -> int:
     args.check_files()
     check = partial(check_texts, question="text", short_answer="any", long_answer="any")
-    records, rejected = read_whole(args.input, check, args.output)
-    if not records:
-        raise UsageError(f"{args.input}: expected questions with short and long answers, found no good line")
+    records, rejected = read_whole(args.input, check, args.output, "questions with short and long answers")
     embedding, encode = models.load_encoder(args.embedding, [record["question"] for record in records])
     built, statistics = build_benchmark(records, encode, answers=args.answers, seed=args.seed)
     write_lines(args.output, built)

@@ -49,9 +49,7 @@ def run(args: Args) -> int:
     options = args.calibration_options(args.annotator)
     args.check_files()
     check = partial(check_texts, question="text", baseline="any", method="any", reference="any?")  # empty answers lose
-    pairs, rejected = read_whole(args.input, check, args.output)
-    if not pairs:
-        raise UsageError(f"{args.input}: expected pairs of answers, found no good line")
+    pairs, rejected = read_whole(args.input, check, args.output, "pairs of answers")
     failed: str | None = None
     if args.engine is None:
         if missing := sum(not pair.get("reference") for pair in pairs):

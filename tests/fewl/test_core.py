@@ -23,8 +23,8 @@ maybe = st.one_of(st.none(), st.floats(-1, 1))
 
 @settings(max_examples=40, deadline=None)
 @given(data=st.data(), n=st.integers(1, 4), k=st.integers(1, 3))
-@pytest.mark.parametrize("divergence", core.DIVERGENCES)
-@pytest.mark.parametrize("aggregation", core.AGGREGATIONS)
+@pytest.mark.parametrize("divergence", core.VARIATIONAL)
+@pytest.mark.parametrize("aggregation", ["paper", "eq6"])
 def test_aggregate_equals_the_loop(data, n, k, divergence, aggregation):
     similarity = data.draw(st.lists(maybe, min_size=n, max_size=n))
     expertise = data.draw(st.lists(st.floats(-2, 2), min_size=n, max_size=n))
@@ -40,7 +40,7 @@ def test_aggregate_equals_the_loop(data, n, k, divergence, aggregation):
     assert math.isnan(got) if want is None else got == pytest.approx(want, abs=1e-9)
 
 
-@pytest.mark.parametrize("divergence", core.DIVERGENCES)
+@pytest.mark.parametrize("divergence", core.VARIATIONAL)
 def test_penalty_is_the_conjugate_of_g(divergence):
     v = np.linspace(-1.5, 0.6, 50)  # log 2 bounds the domain of squared Hellinger's and JS's f*
     g, penalty = core.VARIATIONAL[divergence]
@@ -48,7 +48,7 @@ def test_penalty_is_the_conjugate_of_g(divergence):
     assert np.all(np.diff(g(v)) > 0)
 
 
-@pytest.mark.parametrize("divergence", core.DIVERGENCES)
+@pytest.mark.parametrize("divergence", core.VARIATIONAL)
 def test_large_values_do_not_overflow(divergence):
     for function in core.VARIATIONAL[divergence]:
         assert np.isfinite(function(np.array([-50.0, 50.0]))).all()
@@ -61,7 +61,7 @@ def test_both_aggregations_by_hand():
     np.testing.assert_allclose(weights, [[0.75, 0.25]], atol=TOLERANCE)
     s, lazy = np.array([[0.4, 0.8]]), np.array([[0.2, 0.6]])
     by_name = {
-        name: core.aggregate(s, weights, lazy, aggregation=name, divergence="pearson")[0] for name in core.AGGREGATIONS
+        name: core.aggregate(s, weights, lazy, aggregation=name, divergence="pearson")[0] for name in ("paper", "eq6")
     }
     # paper: ½[(0.3 − 0.21) + (0.2 − 0.69)] = ½(0.09 − 0.49) = −0.2
     # eq6: 0.75(0.4 − 0.21) + 0.25(0.8 − 0.69) = 0.1425 + 0.0275 = 0.17
