@@ -383,17 +383,24 @@ def read_whole(path: Path, check: Check, output: Path | None, expected: str = ""
     """All good records of a file, and the number of bad lines; see :func:`set_aside`. UsageError: it can't be read, or
     has no good line where some are ``expected``, in words.
     """
-    good: list[Record] = []
-    bad: list[tuple[Path, Line]] = []
-    for line in read_lines(path, check):
-        if line.record is None:
-            bad.append((path, line))
-        else:
-            good.append(line.record)
+    good, bad = read_all([path], check)
     set_aside(bad, output)
     if expected and not good:
         raise UsageError(f"{path}: expected {expected}, found no good line")
-    return good, len(bad)
+    return [record for *_, record in good], len(bad)
+
+
+def read_all(paths: Iterable[Path], check: Check) -> tuple[list[tuple[Path, int, Record]], list[tuple[Path, Line]]]:
+    """The good records of files, each with its file and the number of its line, and the bad lines."""
+    good: list[tuple[Path, int, Record]] = []
+    bad: list[tuple[Path, Line]] = []
+    for path in paths:
+        for line in read_lines(path, check):
+            if line.record is None:
+                bad.append((path, line))
+            else:
+                good.append((path, line.number, line.record))
+    return good, bad
 
 
 def set_aside(bad: Sequence[tuple[Path, Line]], output: Path | None) -> None:

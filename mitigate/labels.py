@@ -27,14 +27,13 @@ from annotators.evaluation.splits import plain as folded
 from annotators.records import LABELS
 from annotators.text.language import stated
 from mitigate.io import (
-    Check,
     Line,
     Problem,
     Record,
     UsageError,
     check_annotation_input,
     check_texts,
-    read_lines,
+    read_all,
     set_aside,
     shown,
 )
@@ -64,12 +63,6 @@ def check_labelled(record: Record) -> list[Problem]:
     return problems
 
 
-def _read(paths: Iterable[Path], check: Check) -> tuple[list[tuple[Path, Line]], list[tuple[Path, Line]]]:
-    """The good and the bad lines of all files, each with its file."""
-    lines = [(path, line) for path in paths for line in read_lines(path, check)]
-    return [x for x in lines if x[1].record is not None], [x for x in lines if x[1].record is None]
-
-
 def parse_fold(name: str) -> tuple[int, ...] | None:
     """Fold numbers of "test", "dev", "train" or "0" to "4"; None for "all". Raises ValueError: it is none of these."""
     known = {"all": None, **FOLD_NAMES, **{str(n): (n,) for n in range(N_FOLDS)}}
@@ -96,22 +89,22 @@ def read_labelled(paths: Sequence[Path], folds: Sequence[int] | None = None) -> 
     does not depend on which of the files are given; every line that is a JSON object takes part in the grouping, also
     one without a label. Without, groups join the rows of these files only. Raises UsageError: a file cannot be read.
     """
-    good, rejected = _read(paths, check_labelled)
-    records = [line.record or {} for _, line in good]
+    good, rejected = read_all(paths, check_labelled)
+    records = [record for *_, record in good]
     files = fold_files(paths) if folds is not None else []
     groups = _groups(good, files) if files else group_rows([_own_texts(record) for record in records])
-    sources = [_names(record, path)[0] for record, (path, _) in zip(records, good, strict=True)]
-    rows = labelled(records, [str(path) for path, _ in good], groups, sources)
+    sources = [_names(record, path)[0] for path, _, record in good]
+    rows = labelled(records, [str(path) for path, *_ in good], groups, sources)
     kept = rows if folds is None else [row for row in rows if fold_of(str(row.group)) in folds]
     return LabelledFiles(kept, len(rows), rejected, files)
 
 
-def _groups(rows: Sequence[tuple[Path, Line]], files: Iterable[Path]) -> list[str]:
+def _groups(rows: Sequence[tuple[Path, int, Record]], files: Iterable[Path]) -> list[str]:
     """The group of each row, over all lines of the files."""
-    every, _ = _read(files, lambda _: [])
-    names = group_rows([_texts(line.record or {}) for _, line in every])
-    group_of = {(path, line.number): name for (path, line), name in zip(every, names, strict=True)}
-    return [group_of[path.resolve(), line.number] for path, line in rows]
+    every, _ = read_all(files, lambda _: [])
+    names = group_rows([_texts(record) for *_, record in every])
+    group_of = {(path, number): name for (path, number, _), name in zip(every, names, strict=True)}
+    return [group_of[path.resolve(), number] for path, number, _ in rows]
 
 
 def _texts(record: Record) -> dict[str, str]:
@@ -132,8 +125,8 @@ def read_gold(paths: Sequence[Path]) -> tuple[list[dict[str, Any]], list[str], l
     the group of each, and the bad lines with their files; lines of both forms may stand in one file. UsageError: a file
     cannot be read.
     """
-    good, rejected = _read(paths, check_gold)
-    rows = [row for _, line in good for row in _rows_of(line.record or {})]
+    good, rejected = read_all(paths, check_gold)
+    rows = [row for *_, record in good for row in _rows_of(record)]
     kept = list({(row["reference"], row["sentence"], row.get("question") or ""): row for row in rows}.values())
     return kept, group_rows([_own_texts(row) for row in kept]), rejected
 
@@ -247,13 +240,12 @@ def read_answers(paths: Sequence[Path], *, gold: bool = False) -> tuple[list[Jud
     """
     answers: dict[Hashable, list[JudgedAnswer]] = {}
     by: dict[Path, str] = {}
-    good, bad = _read(paths, check_either)
-    for path, line in good:
-        record = line.record or {}
+    good, bad = read_all(paths, check_either)
+    for path, number, record in good:
         if "sentences" in record:
             _add_record(answers, record, path, gold)
         else:
-            _add_row(answers, record, path, line.number)
+            _add_row(answers, record, path, number)
         name = record.get("annotator") if "status" in record else None  # as `mitigate evaluate --judgements` writes it
         if isinstance(name, str) and by.setdefault(path, name) != name:
             raise UsageError(
