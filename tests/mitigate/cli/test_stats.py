@@ -1,6 +1,7 @@
 """`mitigate stats`: what its files say, accumulation and agreement of them."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -8,15 +9,14 @@ import pytest
 from mitigate.cli.main import main
 from mitigate.labels import read_answers
 from tests.helpers.jsonl import write_rows as write
+from tests.helpers.report_cases import sentence
 
 
 def annotated(answer: str, labels: list[str | None], **more: object) -> dict[str, object]:
-    texts = [text + "." for text in answer.split(".") if text]
-    place, sentences = 0, []
-    for text, label in zip(texts, labels, strict=True):
-        sentences.append({"text": text, "start": place, "end": place + len(text), "label": label,
-                          "status": "checked" if label else "failed", "fragments": [], "correction": []})  # fmt: skip
-        place += len(text)
+    sentences = [
+        sentence(answer, *found.span(), label=label, status="checked" if label else "failed")
+        for found, label in zip(re.finditer(r"[^.]+\.", answer), labels, strict=True)
+    ]
     return {"answer": answer, "reference": "r", "question": "q", "sentences": sentences, "language": "en", **more}
 
 
