@@ -32,7 +32,7 @@ from mitigate.io import Record, UsageError, counted, say, usage
 from mitigate.models import EngineName, at_once, check_annotator, failures, open_annotator, open_engine
 from mitigate.recipes import runner
 from mitigate.recipes.config import Recipe
-from mitigate.recipes.data import Scoring, check_files, check_question, read_good
+from mitigate.recipes.data import Scoring, as_row, check_files, check_question, read_good
 from mitigate.recipes.folder import RunFolder
 from mitigate.report.html import write_page, write_run_page
 from mitigate.report.totals import Totals
@@ -43,6 +43,12 @@ RESULTS = "results.jsonl"
 CONTEXT = ("question", "reference", "language")
 STAGES = ("first", "chosen", "given")
 HEADINGS = runner.HEADINGS[1:]
+FROM_TEXT = """Answer the question from the text below, and say so where it does not tell.
+
+Text:
+{reference}
+
+Question: {question}"""
 Engines = Mapping[str, Any]  # each with its cache
 Rows = Sequence[Record]
 Texts = Sequence[Sequence[str]]  # the candidates of each row
@@ -159,7 +165,8 @@ def _chunk(options: Options, engines: Engines, rows: Rows, annotator: Any, scori
     What is asked for a whole chunk (reference answers, whose neighbours are found among its questions, and sentences
     written anew) concerns all of its questions.
     """
-    chats, engine = [_prompt(options, row) for row in rows], engines[options.engine]
+    template = FROM_TEXT if options.reference_in_prompt else "{question}"
+    chats, engine = [as_row(row, template, None)["prompt"] for row in rows], engines[options.engine]
     asked = [engine.chat(chats, Sampling(options.answer_tokens))]
     if (drawn := options.answers - 1) > 0:
         sampling = Sampling(options.answer_tokens, options.temperature, n=drawn, seed=options.seed)
@@ -186,16 +193,6 @@ def _chunk(options: Options, engines: Engines, rows: Rows, annotator: Any, scori
         {**result, "error": error or shared, "refused": refusal}
         for result, error, refusal in zip(results, errors, refusals, strict=True)
     ]
-
-
-def _prompt(options: Options, row: Record) -> list[dict[str, str]]:
-    if row.get("prompt"):
-        return list(row["prompt"])
-    text = str(row["question"])
-    if options.reference_in_prompt:
-        rule = "Answer the question from the text below, and say so where it does not tell."
-        text = f"{rule}\n\nText:\n{row['reference']}\n\nQuestion: {text}"
-    return [{"role": "user", "content": text}]
 
 
 def _finish(
