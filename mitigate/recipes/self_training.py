@@ -29,6 +29,7 @@ from pydantic import Field
 
 from annotators.records import failed_share
 from engines.types import EngineError
+from mitigate.icl import normalised
 from mitigate.io import Record, UsageError, check_annotation_input, progress
 from mitigate.recipes import generative_annotator as generative
 from mitigate.recipes.annotator_training import ANNOTATOR, Rows, load_splits, watched
@@ -107,24 +108,20 @@ def _unlabelled(options: Options, folder: RunFolder, splits: Mapping[str, Rows])
 
     def held(key: str, *but: str) -> set[str]:
         parts = (part for name, part in splits.items() if name not in ("train", *but))
-        return {_letters(row.get(key)) for part in parts for row in part} - {""}
+        return {normalised(row.get(key) or "") for part in parts for row in part} - {""}
 
     questions, said, references = held("question"), held("answer"), held("reference")
     documents = held("reference", "unseen_question")  # these are about documents that train: the question tells
+    asked = [normalised(one.get("question") or "") for one in found]
     apart = [
-        one for one in found
-        if _letters(one["answer"]) not in said and _letters(one.get("question")) not in questions
-        and _letters(one["reference"]) not in (documents if _letters(one.get("question")) else references)
+        one for one, question in zip(found, asked, strict=True)
+        if normalised(one["answer"]) not in said and question not in questions
+        and normalised(one["reference"]) not in (documents if question else references)
     ]  # fmt: skip
     print(f"# unlabelled: {len(apart)} answers; {len(found) - len(apart)} left out, of the parts that evaluate")
     if not apart:
         raise UsageError("unlabelled: no answer is left that does not stand in, or ask about, the evaluating parts")
     return apart, sum(bad for _, bad in read)
-
-
-def _letters(text: object) -> str:
-    """What two texts must share to be the same: letters and digits, without case, blanks and points."""
-    return "".join(c for c in str(text or "").casefold() if c.isalnum())
 
 
 def _annotate(options: Options, folder: RunFolder, answers: Sequence[Record], n: int) -> None:
