@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from annotators.text.language import stated
-from mitigate.io import UsageError
+from mitigate.io import UsageError, usage
 from mitigate.recipes.config import Section
 from mitigate.recipes.folder import RunFolder
 
@@ -68,10 +68,8 @@ def load_splits(data: Data, folder: RunFolder) -> dict[str, Rows]:
 def _anah_splits(rows: Rows, data: Data) -> dict[str, Rows]:
     from annotators.evaluation.anah import SPLITS, split_rows
 
-    try:
+    with usage("data: "):
         assigned, dropped = split_rows(rows, share=data.test_share, seed=data.split_seed)
-    except ValueError as error:
-        raise UsageError(f"data: {error}") from error
     kept = sorted(set(range(len(rows))) - set(dropped))
     if dropped:
         print(f"# data: {len(dropped)} test sentences left out, since their answer is also in train")

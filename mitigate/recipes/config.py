@@ -28,7 +28,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from annotators.base import Annotator
-from mitigate.io import UsageError
+from mitigate.io import UsageError, files, usage
 
 TASKS: dict[str, str] = {
     name: f"mitigate.recipes.{name.replace('-', '_')}"
@@ -80,10 +80,8 @@ def nearest(name: object, known: Iterable[str], before: str = "") -> str:
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """The keys and values of a YAML file, none of an empty one; UsageError where it holds anything else."""
-    try:
+    with files(UsageError, f"cannot read {path}"), usage(f"cannot read {path}: ", UnicodeDecodeError):
         text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
     found = _parse(text, str(path))
     if not isinstance(found, dict | None):
         raise UsageError(f"{path}: expected keys and values (`key: value`), got {type(found).__name__}")

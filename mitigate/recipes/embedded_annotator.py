@@ -113,10 +113,8 @@ def run(options: Options, folder: RunFolder) -> None:
     if (further := options.further) is not None:
         more = {f"further_{name}": value for name, value in further if name not in ("examples", "teacher")}
         settings = replace(settings, further=further.examples, teacher=further.teacher, start=options.start, **more)
-    try:
+    with usage(kinds=CannotTrainError):
         annotator = train_annotator(settings, folder / "work")
-    except CannotTrainError as error:
-        raise UsageError(str(error)) from error
     annotator.save_pretrained(folder / "annotator")
     folder.finish({"fingerprint": annotator.fingerprint, "annotator": str(folder / "annotator")})
     print(f"# {folder / 'annotator'}: fingerprint {annotator.fingerprint}")

@@ -92,8 +92,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
 
     def keep_inputs(self, digests: Mapping[str, str], code: int = 0) -> None:
         """Write what the files are that a run is made of, and its exit code."""
-        if self.writes:
-            self.write(INPUTS, json.dumps({"sha256": dict(digests), "exit_code": code}, indent=1) + "\n")
+        self.write(INPUTS, json.dumps({"sha256": dict(digests), "exit_code": code}, indent=1) + "\n")
 
     def exit_code(self, digests: Mapping[str, str]) -> int:
         """That of a complete run; UsageError where a file that the run was made of has changed."""
