@@ -164,10 +164,3 @@ def test_only_the_first_process_writes(recipe, tmp_path, monkeypatch):
         assert [row["loss"] for row in first.rows()] == [3.0, 2.0]
         files = sorted(p.name for p in first.path.iterdir())
         assert files == [".lock", "config.yaml", "metrics.jsonl", "versions.json"]
-
-
-def test_alias_takes_its_tasks_only(recipe, capsys):
-    assert main(["train", str(recipe()), "--check"]) == 2
-    error = capsys.readouterr().err
-    assert "is of task 'example'; expected embedded-annotator" in error
-    assert ": use `mitigate run " in error
