@@ -41,6 +41,7 @@ from mitigate.rewards.inputs import copied
 
 RESULTS = "results.jsonl"
 CONTEXT = ("question", "reference", "language")
+ASKED = ("id", "question", "reference", "prompt")  # what makes a question another one
 STAGES = ("first", "chosen", "given")
 HEADINGS = runner.HEADINGS[1:]
 FROM_TEXT = """Answer the question from the text below, and say so where it does not tell.
@@ -149,9 +150,7 @@ def _written(options: Options, folder: RunFolder, rows: Rows) -> list[Record]:
     """The results of an earlier start, the last chunk perhaps in part, cut off while it was written."""
     written = folder.rows(RESULTS)
     for i, found in enumerate(written):
-        if i >= len(rows) or any(
-            (found.get(k) or "") != (rows[i].get(k) or "") for k in ("id", "question", "reference")
-        ):
+        if i >= len(rows) or any((found.get(k) or "") != (rows[i].get(k) or "") for k in ASKED):
             raise UsageError(
                 f"cannot go on in {folder.path}: row {i + 1} of {RESULTS} is not of question {i + 1} of "
                 f"{options.data}, which has changed; choose another folder with --output"

@@ -211,10 +211,12 @@ def test_cut_chunk_begins_again_other_questions_refused(tmp_path, capsys):
         assert len(server.requests) == asked  # replies are kept
         (out / "done.json").unlink()
         data = tmp_path / "data.jsonl"
-        data.write_text(data.read_text().replace("q1?", "another?"))
-        capsys.readouterr()
-        assert main(["run", str(path), "--output", str(out)]) == 2
-    assert "row 2 of results.jsonl is not of question 2" in capsys.readouterr().err
+        given = data.read_text()
+        for old, new in (("q1?", "another?"), ('"note": 1', '"prompt": [{"role": "user", "content": "q1?"}]')):
+            data.write_text(given.replace(old, new))
+            capsys.readouterr()
+            assert main(["run", str(path), "--output", str(out)]) == 2
+            assert "row 2 of results.jsonl is not of question 2" in capsys.readouterr().err
     assert (out / "results.jsonl").read_text() == whole
 
 
