@@ -34,6 +34,7 @@ from mitigate.report.html import marked, write_run_page
 from mitigate.rewards.reward import SentenceReward
 from mitigate.rl.preferences import build_pairs
 from tests.helpers.jsonl import write_rows
+from tests.helpers.report_cases import annotated, record_of
 from tests.helpers.standin import ExactAnnotator
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*_checkpointing.* is deprecated:FutureWarning")]
@@ -246,13 +247,10 @@ def test_given_pairs_leave_held_out_questions_out(tmp_path, capsys):
         items = {f"{side}_item": {"sents": ["Ab."], "type": [label]}}
         with pytest.raises(UsageError, match=f"no sentence of {side} is "):
             prepare(side, [pair("When?", **items)])
-    sentences = {"chosen_sentences": [{"start": 0, "end": 999, "label": "supported"}]}
     for name, changed, message in (
         ("list", {"reference": ["It is old."]}, r"reference: expected a string, got \[\"It is old.\"\]"),
-        ("wrong", sentences, "pair: .*chosen_sentences: expected a list of"),
         ("silent", {"chosen": []}, 'chat 1: expected a non-empty list of messages, got \\[\\], got {"prompt'),
         ("whole", {"prompt": [], "chosen": answered}, "chat 0: expected a non-empty list of messages"),
-        ("text", {"prompt": "Q"}, "chat 0: expected a non-empty list of messages, got 'Q', got {"),
     ):
         with pytest.raises(UsageError, match=rf"{name}.jsonl:1: .*{message}"):
             prepare(name, [{**pair("When?"), **changed}])
@@ -614,8 +612,7 @@ def test_dpo_pairs_keep_their_text_and_have_the_template_of_the_samples(work, mo
         monkeypatch.setattr(mask_dpo, name, lambda *_: {})
     bad, good = ([{"role": "assistant", "content": f"A caf{e} is old."}] for e in ("e\u0301", "\u00e9"))
     pairs = [{"prompt": bad, "chosen": good, "rejected": side} for side in (bad, good)]
-    (work / "accents").mkdir()
-    (work / "accents" / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    write_rows(work / "accents" / "pairs.jsonl", pairs)
     mask_dpo.train(options, Questions([], {}, 0), RunFolder(work / "accents"))
     assert made == [[pairs[1] | {"chat_template_kwargs": {"enable_thinking": False}}]]
     assert "pairs: 1 of 2 left out, whose text the tokenizer changes" in capsys.readouterr().err
@@ -632,21 +629,13 @@ def test_answers_without_a_score_print_no_rows(caplog):
     assert [record.getMessage() for record in caplog.records] == ["other"]
 
 
-def sample(answer: str, labels: list[str | None], when: str = "before", **more: Any) -> dict[str, Any]:
-    sentences, start = [], 0
-    for text, label in zip(re.findall(r"[^.]+\.", answer), labels, strict=True):
-        start = answer.index(text.strip(), start)
-        end = start + len(text.strip())
-        sentences.append({"text": text.strip(), "start": start, "end": end, "status": "checked", "label": label})
-    who = {"name": "judge", "fingerprint": "f"}
-    return {"when": when, "set": HELD_OUT, "question": "Q?", "reference": "R", "answer": answer, "sentences": sentences,
-            "annotator": who, **more}  # fmt: skip
+FIRST: dict[str, Any] = {"when": "before", "set": HELD_OUT, "question": "Q?"}
 
 
 def test_figures_by_hand() -> None:
     rows = [
-        sample("A. A. B.", ["supported", "supported", "contradictory"], by_reward={"labels": ["supported"] * 3}),
-        sample("C. D.", ["no_fact", "no_fact"], by_reward={"labels": ["unverifiable", "no_fact"]}),
+        record_of("ssc", **FIRST, by_reward={"labels": ["supported"] * 3}),
+        record_of("nn", **FIRST, by_reward={"labels": ["unverifiable", "no_fact"]}),
     ]
     found = figures(rows)
     assert found["rate"] == pytest.approx(1 / 3)  # 1 of 3 factual sentences
@@ -656,16 +645,14 @@ def test_figures_by_hand() -> None:
     assert found["by_reward"] == 0.25  # 1 of 4
     assert (found["hallucinated"], found["unsure"], found["copied"]) == (1, 0, 0.0)
     assert (figures([])["rate"], figures([])["copied"]) == (None, None)
-    quotes = {**rows[1], "reference": "A tall grey stone tower. C."}  # one of two sentences is the document's
+    quotes = annotated("A tall grey stone tower. C.", "C. D.", **FIRST)  # one of two sentences is the document's
     assert figures([quotes])["copied"] == 0.5
     assert cells(compare([quotes])[0])[HEADINGS.index("copied")] == "50 %"
     assert "held-out, before: 25 %" in by_reward(compare(rows))
-    assert by_reward(compare([sample("A.", ["supported"])])).startswith("The judge is the reward's own annotator")
-    doubtful = sample("A. B.", ["supported", None], by_reward={"labels": [None, None]})
-    doubtful["sentences"][1]["status"] = "unsure"
-    found = figures([doubtful])
+    assert by_reward(compare([record_of("s", **FIRST)])).startswith("The judge is the reward's own annotator")
+    found = figures([record_of("s~", **FIRST)])
     assert (found["unsure"], found["silent"], found["rate"]) == (1, 0, 0)
-    doubtful["sentences"][0] |= {"status": "failed", "label": None}
+    doubtful = record_of("-~", **FIRST, by_reward={"labels": [None, None]})
     found = compare([doubtful])[0]
     assert (found["unsure"], found["not_checked"], found["silent"]) == (1, 1, 0)
     assert cells(found)[HEADINGS.index("no verdict")] == "2"
@@ -688,7 +675,8 @@ def test_judge_reads_the_first_batch_of_every_so_many_steps() -> None:
 
 
 def test_page_shows_answers_side_by_side_escaped(tmp_path: Path) -> None:
-    before, metrics = sample("<b>One</b>.", ["contradictory"]), [{"step": n, "reward<b>": n - 0.5} for n in (1, 2)]
+    source, wrong, right = "<b>One</b> is 1. Two.", "<b>One</b> is 2.", "Two."
+    before, metrics = annotated(source, wrong, **FIRST), [{"step": n, "reward<b>": n - 0.5} for n in (1, 2)]
 
     def page_of(after: dict[str, Any]) -> str:
         rows, table = [before, after], compare([before, after])
@@ -696,15 +684,15 @@ def test_page_shows_answers_side_by_side_escaped(tmp_path: Path) -> None:
         write_run_page(tmp_path / "p.html", about=["x < y"], metrics=metrics, samples=rows, pairs=5, **shown)
         return (tmp_path / "p.html").read_text(encoding="utf-8")
 
-    page = page_of(sample("Two.", ["supported"], when="after"))
-    wrong = marked("<b>One</b>.", [(0, 11, '<span class="s contradictory" title="contradictory">')])
-    right = marked("Two.", [(0, 4, '<span class="s supported" title="supported">')])
-    assert page.index(wrong) < page.index(right)
+    page = page_of(annotated(source, right, **FIRST | {"when": "after"}))
+    first, second = (
+        page.index(marked(text, [(0, len(text), f'<span class="s {label}" title="{label}">')]))
+        for text, label in ((wrong, "contradictory"), (right, "supported"))
+    )
+    assert first < second
     assert "x &lt; y" in page
     assert "<b>One" not in page
     assert "100 % → 0 %" in page
-    doubtful = sample("Two. Three.", [None, None], when="after")
-    for s, status in zip(doubtful["sentences"], ("failed", "unsure"), strict=True):
-        s["status"] = status
-    assert "not sure: 0 → 1<br>not checked: 0 → 1<br>" in page_of(doubtful)
+    doubtful = page_of(record_of("-~", **FIRST | {"when": "after"}))
+    assert "not sure: 0 → 1<br>not checked: 0 → 1<br>" in doubtful
     assert 'aria-label="reward&lt;b&gt;: from 0.5 at step 1 to 1.5 at step 2"' in page
