@@ -145,8 +145,7 @@ def answered(service: Service, question: str, document: str, engine: str, annota
 
 def rank(record: Record) -> tuple[float, ...]:
     """What `mitigate best-of` ranks an annotated answer by, lower is better; what was not judged stands last."""
-    place = ("text", "start", "end", "status", "label", "scores")
-    found = standing([SentenceAnnotation(*(s[k] for k in place)) for s in record["sentences"]])
+    found = standing([SentenceAnnotation.from_dict(sentence) for sentence in record["sentences"]])
     return (1.0,) if found is None else (0.0, *found)
 
 

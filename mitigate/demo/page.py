@@ -30,7 +30,7 @@ from mitigate.demo import parts
 from mitigate.demo.limits import Limits, Refusal, private_folder, problems_of, read_uploaded, work_folder
 from mitigate.demo.mend import mend_tab, rank
 from mitigate.demo.service import STEP_SECONDS, Service, Step, at_thresholds, heard, threads
-from mitigate.io import counted, dump_line, read_rows, rejected_row, without_results
+from mitigate.io import counted, dump_line, read_rows, rejected_row, without_results, write_lines
 from mitigate.report.html import STYLE, bar, escape, table, write_page
 from mitigate.report.totals import KINDS, STATES, Totals, kind_of, one_line, verdict
 
@@ -199,7 +199,7 @@ def annotate_tab(service: Service, page: gr.Blocks) -> None:
     def offered(kept: Labels) -> Any:
         path = work_folder() / "labels.jsonl"
         rows = [{"reference": reference, **row} for reference, own in kept.items() for row in own]
-        path.write_bytes(b"".join(map(dump_line, rows)))
+        write_lines(path, rows)
         return gr.update(label=f"My labels ({len(rows)})", value=str(path), visible=bool(rows))
 
     def remembered(rows: list[list[str]]) -> Any:
@@ -268,7 +268,7 @@ def run_batch(service: Service, path: Path, name: str | None) -> Iterator[Batch 
     folder = work_folder()
     rejected_file = folder / "rejected.jsonl" if bad else None
     if rejected_file is not None:
-        rejected_file.write_bytes(b"".join(dump_line(rejected_row(Path(path.name), line)) for line in bad))
+        write_lines(rejected_file, (rejected_row(Path(path.name), line) for line in bad))
     batch = Batch(
         folder / "annotated.jsonl", len(records), [problems_of(line) for line in bad], rejected_file, path.name
     )

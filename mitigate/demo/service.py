@@ -27,7 +27,7 @@ from engines import Engine, load_engine
 from engines.checkpoint import locate
 from engines.embedding import tokenize
 from mitigate.demo.limits import Limits, Refusal, detail
-from mitigate.io import ADDED
+from mitigate.io import without_results
 
 KEPT = 2  # annotators in memory; the one that was used longest ago goes first
 BEAT = 0.3  # seconds
@@ -133,9 +133,8 @@ def at_thresholds(record: dict[str, Any], limits: tuple[float, float] | None) ->
         SentenceAnnotation.from_dict({**s, "label": s["label"] or (s["scores"] and "supported")})
         for s in record["sentences"]
     ]
-    rest = {key: value for key, value in record.items() if key not in ADDED}
-    decided = tuple(as_they_are.apply(known))
-    return Annotation(rest, decided, record["annotator"], as_they_are.point.to_dict()).to_dict()
+    decided, point = tuple(as_they_are.apply(known)), as_they_are.point.to_dict()
+    return Annotation(without_results(record), decided, record["annotator"], point).to_dict()
 
 
 def on_server(model: Annotator | Engine) -> bool:
