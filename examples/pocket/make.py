@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from examples.pocket import lm
-from examples.pocket.texts import questions, training_pairs
+from examples.pocket.texts import ask, training_pairs
 from examples.pocket.world import Entity, World, build_world
 from mitigate.io import progress, write_json, write_lines
 
@@ -68,16 +68,16 @@ def write_questions(folder: Path, world: World, trained_per_kind: int) -> None:
     cut = 4 * trained_per_kind
     trained, others = world.entities[:cut], world.entities[cut:]
     for name, each in (("train", 8), ("train_240", 15)):
-        rows = ask(trained, each * cut, held_out=False, seed=100)
+        rows = rows_of(trained, each * cut, held_out=False, seed=100)
         random.Random(0).shuffle(rows)
         write_lines(folder / f"{name}.jsonl", rows)
     for name, entities in (("trained_on", trained), ("held_out", others)):
-        write_lines(folder / f"{name}.jsonl", ask(entities, 64, held_out=True, seed=1))
+        write_lines(folder / f"{name}.jsonl", rows_of(entities, 64, held_out=True, seed=1))
 
 
-def ask(entities: Sequence[Entity], n: int, *, held_out: bool, seed: int) -> list[dict[str, str]]:
+def rows_of(entities: Sequence[Entity], n: int, *, held_out: bool, seed: int) -> list[dict[str, str]]:
     """Rows of ``n`` questions, about each entity in turn."""
-    rounds = -(-n // len(entities))
-    found = questions(entities, rounds, held_out=held_out, seed=seed)
-    in_turn = [found[e * rounds + r] for r in range(rounds) for e in range(len(entities))]
+    rng, rounds = random.Random(f"pocket questions {seed} {held_out}"), -(-n // len(entities))
+    found = [[ask(rng, entity, held_out=held_out) for _ in range(rounds)] for entity in entities]
+    in_turn = [questions[turn] for turn in range(rounds) for questions in found]
     return [{"id": q.entity.name, "question": q.text, "reference": q.entity.document.text} for q in in_turn[:n]]

@@ -7,7 +7,6 @@ in few answers, and now and then an answer says that it does not know.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from examples.pocket.phrases import ABOUT, ABSTENTIONS, ANSWERS, HELD_OUT_QUESTIONS, INTRODUCTIONS, QUESTIONS
@@ -73,12 +72,6 @@ def training_pairs(world: World, rounds: int) -> list[tuple[str, str]]:
             pairs.append((question.text, flawed_answer(rng, question)))
     rng.shuffle(pairs)
     return pairs
-
-
-def questions(entities: Sequence[Entity], n_each: int, *, held_out: bool, seed: int = 0) -> list[Question]:
-    """``n_each`` questions about every entity, entity by entity."""
-    rng = random.Random(f"pocket questions {seed} {held_out}")
-    return [ask(rng, entity, held_out=held_out) for entity in entities for _ in range(n_each)]
 
 
 def _worded(template: str, subject: str, about: str | None) -> str:
