@@ -291,7 +291,6 @@ def test_streams_are_counted_and_limited():
         with pytest.raises(EngineError, match="of --max-cost 3e-05 is spent"):
             list(one.stream(CHATS[0]))
         assert (len(server.requests), METER._in_flight) == (2, 0)
-    METER.begin()
 
 
 def test_streamed_answer_comes_in_pieces(monkeypatch):
@@ -302,7 +301,6 @@ def test_streamed_answer_comes_in_pieces(monkeypatch):
         return replace(streamed("One ", None, "two."), cut=broken)
 
     broken = None
-    METER.begin()
     with serving(script) as server:
         one = engine(server)
         assert list(one.stream(CHATS[0], Sampling(max_tokens=9))) == ["One ", "two."]

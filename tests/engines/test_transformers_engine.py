@@ -241,7 +241,6 @@ def test_logprobs_are_the_models_own(engine):
 
 def test_only_choices_are_answered(engine):
     choices = ("red", "blue", "yes", "yesterday")
-    METER.begin()
     results = engine.chat(CHATS, Sampling(max_tokens=10, choices=choices))
     assert METER.requests == len(CHATS)
     assert METER.reply_tokens == sum(result.completion_tokens for result in results)

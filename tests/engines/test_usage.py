@@ -19,13 +19,6 @@ CHATS = [user(f"q{n}") for n in range(8)]
 EACH = (7 * 1 + 3 * 2) / 1e6  # the scripted server reports 7 prompt and 3 reply tokens
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    METER.begin()
-    yield
-    METER.begin()
-
-
 def test_tokens_and_requests_are_counted_once(tmp_path):
     METER.begin(price=(1, 2))
     with serving(lambda body: completion("a")) as server:
