@@ -276,8 +276,6 @@ class OpenAIEngine:
         if have < wanted == len(samples) and len({sample.text for sample in samples}) == 1:
             equal = f"{wanted} samples of one chat are equal at temperature {sampling.temperature:g}"
             log.warning("%s: %s; does the server draw at all?", self.name, equal)
-        if failure is None and len(samples) < wanted:
-            failure = Failure(f"{len(samples)} of {wanted} samples came back")
         counts = [reply.completion_tokens for reply in replies]
         written = sum(c or 0 for c in counts) if counts and None not in counts else None
         result = ChatResult(samples, replies[0].prompt_tokens if replies else None, written)

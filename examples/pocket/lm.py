@@ -1,4 +1,4 @@
-"""A language model of a million parameters that learned the pocket world from flawed texts (simulated).
+"""A language model of half a million parameters that learned the pocket world from flawed texts (simulated).
 
 A small Llama with a byte-level BPE tokenizer and a chat template, trained from scratch with a plain loop in a
 few minutes on one CPU thread. Saved as any Hugging Face model, so that every trainer takes it.
@@ -24,7 +24,7 @@ SPECIAL = ["<|pad|>", "<|end|>", "<|user|>", "<|assistant|>"]
 BATCH = 32  # pairs a training step
 
 
-def build_tokenizer(texts: Sequence[str], vocabulary: int = 2048) -> PreTrainedTokenizerBase:
+def build_tokenizer(texts: Sequence[str], vocabulary: int) -> PreTrainedTokenizerBase:
     """Train a byte-level BPE tokenizer on texts; at most ``vocabulary`` tokens, above 260."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
@@ -50,17 +50,15 @@ def build_tokenizer(texts: Sequence[str], vocabulary: int = 2048) -> PreTrainedT
     )
 
 
-def build_model(
-    tokenizer: PreTrainedTokenizerBase, *, width: int = 128, layers: int = 4, heads: int = 4, seed: int = 0
-) -> PreTrainedModel:
-    """A Llama with random weights: 1.1 million parameters as set here.
+def build_model(tokenizer: PreTrainedTokenizerBase, *, width: int, layers: int, heads: int = 4) -> PreTrainedModel:
+    """A Llama with random weights, each time the same.
 
     ``width`` is that of the residual stream, a multiple of ``heads``; the feed-forward layers are three times as wide.
     """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=width,
