@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from mitigate.io import Check, Line, Problem, UsageError, check_annotation_input, csv_rows, dump_line, read_lines
+from mitigate.io import Line, Problem, UsageError, check_annotation_input, csv_rows, dump_line, read_lines
 
 
 class Refusal(Exception):
@@ -36,8 +36,6 @@ class Limits:
     characters: int = 50_000  # of one question or answer
     reference: int = 500_000  # characters of a reference
     records: int = 1_000  # of one uploaded file
-    queue: int = 32  # calls that may wait
-    at_once: int = 8  # calls that are worked on at the same time; they take turns at the model
 
     @property
     def file_bytes(self) -> int:
@@ -186,7 +184,7 @@ def _read_html(path: Path, most: int) -> str:
 _READERS = {".pdf": _read_pdf, ".docx": _read_docx, ".html": _read_html, ".htm": _read_html}
 
 
-def read_uploaded(path: Path, limits: Limits, check: Check) -> tuple[list[dict[str, Any]], list[Line]]:
+def read_uploaded(path: Path, limits: Limits) -> tuple[list[dict[str, Any]], list[Line]]:
     """The good records and the bad lines of a file of JSON Lines or of CSV with a line of names.
 
     Refusal where it is too large, can't be read, or has no good record.
@@ -202,7 +200,7 @@ def read_uploaded(path: Path, limits: Limits, check: Check) -> tuple[list[dict[s
             lines = work_folder() / "rows.jsonl"
             rows = csv_rows(path, ("reference", "answer"))
             lines.write_bytes(b"\n" + b"".join(map(dump_line, rows)))  # numbers are those of a spreadsheet: names are 1
-        for line in read_lines(lines, check):
+        for line in read_lines(lines, limits.check_record):
             if line.record is None:
                 bad.append(line)
             elif len(records) == limits.records:

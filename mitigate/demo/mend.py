@@ -313,10 +313,9 @@ def mend_tab(service: Service) -> None:
 
     on: dict[Any, Any] = {stop: gr.update(interactive=True)}
     outputs = [mended, made, edits, final, stop]
-    settings = parts.judging(service.limits)
-    asking = ask.click(answer, [*boxes, engine, annotator], [result, asked, row, *outputs], **settings)
-    mending = mend.click(improve, [asked, engine, annotator, ways], outputs, **settings)
-    edits.input(choose, [made, edits], outputs, **settings)
+    asking = ask.click(answer, [*boxes, engine, annotator], [result, asked, row, *outputs], **parts.JUDGING)
+    mending = mend.click(improve, [asked, engine, annotator, ways], outputs, **parts.JUDGING)
+    edits.input(choose, [made, edits], outputs, **parts.JUDGING)
     stop.click(None, cancels=[asking, mending], api_visibility="private")
     asking.failure(stopped, asked, [result, *outputs], **parts.QUICK)
     mending.failure(lambda: {**nothing, **off}, None, outputs, **parts.QUICK)

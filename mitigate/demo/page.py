@@ -49,6 +49,7 @@ NO_FILE = parts.empty(
 )
 COLUMNS = ("record", "question", *(STATES[kind] for kind in KINDS))
 SHOWN_REJECTED = 20
+QUEUE = 32  # calls that may wait
 
 Record = dict[str, Any]
 MAX_ANSWERS = 5
@@ -90,7 +91,7 @@ def build(service: Service) -> gr.Blocks:
         with gr.Tab("Batch", id="batch"):
             batch_tab(service)
         _endpoint(service)
-    page.queue(max_size=service.limits.queue, default_concurrency_limit=service.limits.at_once)
+    page.queue(max_size=QUEUE, default_concurrency_limit=parts.AT_ONCE)
     return page
 
 
@@ -104,8 +105,7 @@ def _endpoint(service: Service) -> None:
         except Refusal as error:
             raise gr.Error(str(error), print_exception=False) from error
 
-    settings = {k: v for k, v in parts.judging(service.limits).items() if k.startswith("concurrency")}
-    gr.api(annotate, api_name="annotate", **settings)
+    gr.api(annotate, api_name="annotate", concurrency_limit=parts.AT_ONCE, concurrency_id="model")
 
 
 # --- the tab that annotates one answer ------------------------------------------------------------------------------
@@ -205,9 +205,8 @@ def annotate_tab(service: Service, page: gr.Blocks) -> None:
     def remembered(rows: list[list[str]]) -> Any:
         return gr.update(choices=[one_line(a or q, 80) for q, _, a in rows], value=None, visible=bool(rows))
 
-    settings = parts.judging(service.limits)
     running = run.click(
-        judge, [*boxes, annotator, how, history], [inputs, result, shown, stop, save, history], **settings
+        judge, [*boxes, annotator, how, history], [inputs, result, shown, stop, save, history], **parts.JUDGING
     )
     # Cancelled first, then shown: a part under way would be written over what is shown.
     stop.click(None, cancels=[running], api_visibility="private")
@@ -264,7 +263,7 @@ def run_batch(service: Service, path: Path, name: str | None) -> Iterator[Batch 
 
     Refusal where the file is not taken, or the annotator can't be had or fails.
     """
-    records, bad = read_uploaded(path, service.limits, service.limits.check_record)
+    records, bad = read_uploaded(path, service.limits)
     folder = work_folder()
     rejected_file = folder / "rejected.jsonl" if bad else None
     if rejected_file is not None:
@@ -287,9 +286,8 @@ def run_batch(service: Service, path: Path, name: str | None) -> Iterator[Batch 
 
 
 def batch_tab(service: Service) -> None:
-    limits = service.limits
     with gr.Row(equal_height=True):
-        label = f"JSON Lines or CSV, up to {limits.records:,} records"
+        label = f"JSON Lines or CSV, up to {service.limits.records:,} records"
         file = gr.File(label=label, file_types=[".jsonl", ".csv"], height=130, scale=3, elem_id="batch-file")
         annotator = parts.annotator_box(service.shelf)
     with gr.Row(elem_classes="mt-actions"):
@@ -349,7 +347,7 @@ def batch_tab(service: Service) -> None:
         return parts.annotated_view(next(islice(read_rows(batch.output), number - 1, None)), run=f"row {number}")
 
     outputs = [result, records, opened, kept, stop, *saves]
-    running = run.click(work, [file, annotator], outputs, **parts.judging(limits))
+    running = run.click(work, [file, annotator], outputs, **parts.JUDGING)
     stop.click(None, cancels=[running], api_visibility="private")  # first, as in the tab of one answer
     running.failure(stopped, kept, [result, records, stop, *saves], **parts.QUICK)
     records.select(open_row, kept, opened, **parts.QUICK)
@@ -427,7 +425,7 @@ def compare_tab(service: Service) -> None:
     outputs = [result, kept, stop]
     filled = [example["question"], example["reference"], [*example["answers"], *rows][:MAX_ANSWERS]]
     fill.click(lambda: filled, None, boxes, **parts.QUICK)
-    running = run.click(compare, [*boxes, annotator], outputs, **parts.judging(service.limits))
+    running = run.click(compare, [*boxes, annotator], outputs, **parts.JUDGING)
     stop.click(None, cancels=[running], api_visibility="private")
     running.failure(stopped, kept, outputs, **parts.QUICK)
     parts.marks_stale([*boxes, annotator], "compared")

@@ -17,7 +17,7 @@ import gradio as gr
 from annotators.base import Annotator
 from annotators.operating import FILE, Calibration
 from annotators.verifier.annotator import SHIPPED
-from mitigate.demo.limits import DOCUMENTS, Limits, Refusal, read_document
+from mitigate.demo.limits import DOCUMENTS, Refusal, read_document
 from mitigate.demo.service import Service, Shelf
 from mitigate.demo.web import read_address
 from mitigate.io import counted
@@ -25,7 +25,9 @@ from mitigate.report import html
 from mitigate.report.totals import HALLUCINATED, LABELS, NOT_CHECKED, STATES, Record, Totals, kind_of, percent, verdict
 
 HERE = Path(__file__).parent
+AT_ONCE = 8  # calls that are worked on at the same time; they take turns at the model
 QUICK: dict[str, Any] = {"api_visibility": "private", "queue": False, "show_progress": "hidden"}  # asks no model
+JUDGING = {**QUICK, "queue": True, "concurrency_limit": AT_ONCE, "concurrency_id": "model"}  # asks one
 KEPT_SECONDS = 3600  # of what a visitor has loaded or judged
 MANY = 150  # sentences from which cards come only when all are judged: sending them at every step takes its time
 SHOWN_FRAGMENT = 1_200  # characters of a fragment in a card; the reference beside it shows it whole
@@ -40,11 +42,6 @@ STEPS = (
     '<button type="button" data-step="1" aria-label="Next sentence">›</button>'
     '<button type="button" data-step="0" aria-label="Close">×</button></div>'
 )
-
-
-def judging(limits: Limits) -> dict[str, Any]:
-    """For events that ask a model: queued, and as many at once as the limits say."""
-    return {**QUICK, "queue": True, "concurrency_limit": limits.at_once, "concurrency_id": "model"}
 
 
 def examples(tab: str) -> list[dict[str, Any]]:

@@ -113,7 +113,7 @@ def reason(sentence: Mapping[str, Any], found: Contrast) -> str:
     """Why a sentence got its verdict, in one sentence made of what differs."""
     kind = kind_of(sentence)
     if kind == NOT_CHECKED:
-        return f"Not checked: {reason_of(sentence)}."
+        return f"Not checked: {reason_of(sentence['status'])}."
     if kind == "no_fact":
         return "It states nothing that a source could confirm or deny."
     if not sentence["fragments"] and kind in ("supported", "contradictory"):

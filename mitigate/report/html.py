@@ -31,7 +31,6 @@ from mitigate.report.totals import (
     MARKS,
     MEANING,
     NOT_CHECKED,
-    REASONS,
     STATES,
     UNSURE,
     WORDS,
@@ -44,6 +43,7 @@ from mitigate.report.totals import (
     one_line,
     percent,
     probability_of,
+    reason_of,
     spans_of,
     verdict,
 )
@@ -241,7 +241,7 @@ def rate_tile(totals: Totals) -> str:
 def reasons(totals: Totals) -> str:
     """Why sentences were not checked, "" where all were."""
     found = sorted(totals.reasons.items())
-    return "; ".join(f"{count:,} because {html.escape(REASONS.get(status, status))}" for status, count in found)
+    return "; ".join(f"{count:,} because {html.escape(reason_of(status))}" for status, count in found)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

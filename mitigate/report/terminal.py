@@ -24,7 +24,6 @@ from mitigate.report.totals import (
     MARKS,
     MEANING,
     NOT_CHECKED,
-    REASONS,
     UNSURE,
     WORDS,
     Record,
@@ -84,7 +83,7 @@ def _sentence(sentence: Record, reference_length: int) -> RenderableType:
     head = f"{MARKS[kind]} {WORDS[kind]}{'' if probability is None else f' {percent(probability)}'}"
     body: list[RenderableType] = [_text(sentence, STYLES[kind].replace("reverse ", ""), UNDERLINED.get(kind, ""))]
     if kind == NOT_CHECKED:
-        body.append(Text.assemble(("because ", "dim"), reason_of(sentence)))
+        body.append(Text.assemble(("because ", "dim"), reason_of(sentence["status"])))
     found = contrast(sentence["text"], tuple(fragment["text"] for fragment in sentence["fragments"]))
     if kind not in ("supported", "no_fact", NOT_CHECKED):
         other = f" (or {rival})" if (rival := rival_of(sentence)) else ""
@@ -137,7 +136,7 @@ def summary(totals: Totals, rejected: int, paths: list[tuple[str, Path]]) -> Tab
             label = Text(f"  {MARKS[kind]} {WORDS[kind]}", style=STYLES[kind].replace("reverse ", ""))
             shown.add_row(label, f"{totals.kinds[kind]:,}  ({share})")
     for status, count in sorted(totals.reasons.items()):
-        shown.add_row(f"    {status}", Text(f"{count:,}  ({REASONS.get(status, status)})"))
+        shown.add_row(f"    {status}", Text(f"{count:,}  ({reason_of(status)})"))
     shown.add_row("hallucination rate", Text(rate_line(totals), style="bold"))
     if totals.coverage is not None:
         shown.add_row("coverage", Text(f"{percent(totals.coverage)} of the sentences that state something"))

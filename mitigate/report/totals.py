@@ -90,9 +90,9 @@ def point_of(record: Record) -> str:
     )
 
 
-def reason_of(sentence: Record) -> str:
-    """Why a sentence was not checked, in words."""
-    return REASONS.get(sentence["status"], str(sentence["status"]))
+def reason_of(status: str) -> str:
+    """Why sentences of this status were not checked, in words."""
+    return REASONS.get(status, status)
 
 
 def spans_of(sentence: Record) -> list[tuple[int, int]]:
