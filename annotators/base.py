@@ -262,13 +262,6 @@ def verdict_of(sentence: SentenceAnnotation) -> Verdict:
     return sentence.support if sentence.status == "unsure" else sentence.label
 
 
-def _support(verdict: Verdict) -> float:
-    """P(supported) of a verdict, in [0, 1]; a sentence without a fact lies between a true and a false one."""
-    if isinstance(verdict, float):
-        return verdict
-    return 0.5 if verdict == "no_fact" else float(verdict == "supported")
-
-
 def joined(found: Sequence[SentenceAnnotation], how: How) -> SentenceAnnotation:
     """One annotation of several of the same sentence.
 
@@ -279,24 +272,24 @@ def joined(found: Sequence[SentenceAnnotation], how: How) -> SentenceAnnotation:
     """
     if failed := [one for one in found if one.status == "failed"]:
         return failed[0]
-    known = [(verdict, one) for one in found if (verdict := verdict_of(one)) is not None]
+    known = [one for one in found if verdict_of(one) is not None]
     if not known:
         return found[0]
-    known.sort(key=lambda pair: _support(pair[0]))
+    known.sort(key=lambda one: 0.5 if one.support is None else one.support)  # no fact: between a true and a false one
     if how == "min":
-        return known[0][1]
-    kinds = ["unsure" if isinstance(v, float) else "hallucinated" if v in HALLUCINATED else v for v, _ in known]
-    most, n = Counter(kinds).most_common(1)[0]  # of equals the first, which is the lowest
-    if how == "vote" or (most == "no_fact" and 2 * n > len(kinds)):
-        return known[kinds.index(most)][1]
-    stated = [kind for kind in kinds if kind != "no_fact"]
+        return known[0]
+    verdicts = ["hallucinated" if one.label in HALLUCINATED else one.label or "unsure" for one in known]
+    most, n = Counter(verdicts).most_common(1)[0]  # of equals the first, which is the lowest
+    if how == "vote" or (most == "no_fact" and 2 * n > len(known)):
+        return known[verdicts.index(most)]
+    stated = [verdict for verdict in verdicts if verdict != "no_fact"]
     if len(set(stated)) == 1 and stated[0] != "unsure":
-        return known[kinds.index(stated[0])][1]
-    facts = [_support(v) for v, _ in known if v != "no_fact"]
+        return known[verdicts.index(stated[0])]
+    facts = [one.support for one in known if one.support is not None]
     mean = sum(facts) / len(facts)
-    wrong = next((v for v, _ in known if v in HALLUCINATED), "unverifiable")
+    wrong = next((one.label for one in known if one.label in HALLUCINATED), "unverifiable")
     scores: dict[Any, float] = {"supported": mean, "contradictory": 0.0, "unverifiable": 0.0, "no_fact": 0.0}
-    unsure = replace(known[0][1], status="unsure", label=None, scores=scores | {wrong: 1 - mean})
+    unsure = replace(known[0], status="unsure", label=None, scores=scores | {wrong: 1 - mean})
     return replace(unsure, spans=None, correction=(), problems=())  # these belong to a flagged sentence
 
 
