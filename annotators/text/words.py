@@ -118,14 +118,12 @@ def stem_set(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Unit:
-    """A number, year, month or run of name words, with its stems and the stems beside it ("" at the edges)."""
+    """A number, year, month or run of name words, with its stems."""
 
     kind: str
     key: tuple[str, ...]
     start: int
     end: int
-    before: str
-    after: str
 
 
 def _kind(words: Words, i: int) -> str | None:
@@ -151,8 +149,7 @@ def units(text: str) -> tuple[Unit, ...]:
         if kind == "name":
             while j < len(words) and _kind(words, j) == "name" and text[words.ends[j - 1] : words.starts[j]] == " ":
                 j += 1
-        before, after = words.stems[i - 1] if i else "", words.stems[j] if j < len(words) else ""
-        found.append(Unit(kind, words.stems[i:j], words.starts[i], words.ends[j - 1], before, after))
+        found.append(Unit(kind, words.stems[i:j], words.starts[i], words.ends[j - 1]))
         i = j
     return tuple(found)
 

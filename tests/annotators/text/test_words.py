@@ -45,9 +45,8 @@ def test_stemmer_comes_without_the_rest_of_nltk() -> None:
 
 def test_units_are_numbers_years_months_and_names() -> None:
     found = units("The Alder Bridge opened in May 1902 with 12 lamps.")
-    bridge, may = ("name", ("alder", "bridg"), "the", "open"), ("month", ("may",), "in", "#1902")
-    numbers = [("year", ("#1902",), "may", "with"), ("number", ("#12",), "with", "lamp")]
-    assert [(u.kind, u.key, u.before, u.after) for u in found] == [bridge, may, *numbers]
+    names = [("name", ("alder", "bridg")), ("month", ("may",))]
+    assert [(u.kind, u.key) for u in found] == [*names, ("year", ("#1902",)), ("number", ("#12",))]
 
 
 SENTENCES = [
