@@ -26,6 +26,7 @@ from annotators.text.language import MIN_WORDS, OTHERS, language_of, stated
 from annotators.text.normalise import clean, clean_text, original_span
 from annotators.text.words import holding, words_of
 from annotators.verifier.causal import folder_of
+from engines.embedding import Dtype
 from engines.packaged import NotHereError
 
 if TYPE_CHECKING:
@@ -133,9 +134,8 @@ class DiscriminativeAnnotator(Annotator):
 
     @classmethod
     def from_pretrained(
-        cls, name: str = "embedded", *, device: str | None = None,
-        dtype: Literal["auto", "float32", "bfloat16"] = "auto",
-    ) -> DiscriminativeAnnotator:  # fmt: skip
+        cls, name: str = "embedded", *, device: str | None = None, dtype: Dtype = "auto"
+    ) -> DiscriminativeAnnotator:
         """Load one of SHIPPED, or a folder or hub id written by ``save_pretrained``.
 
         "embedded" changes a packaged language model; where that is not here and can't be fetched, a warning says so

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from torch import nn
 
 from annotators.text.words import holding, words_of
 from engines.checkpoint import content_identity, locate, quiet_loading
-from engines.embedding import batches, placed, tokenize
+from engines.embedding import Dtype, batches, placed, tokenize
 
 QUESTION, SENTENCE, EVIDENCE = range(3)
 N_STATES = 7
@@ -34,14 +34,12 @@ UNTOUCHED = 0.3
 """Share of a base's layers, the first ones, that LoRA leaves as they are: training is a quarter faster for it."""
 LORA, LORA_SCALE = "base.{}.lora_{}.default.weight", 2
 """Names under which peft keeps the two matrices of a change, and α / r, by which it is scaled."""
-MINILM = "packaged:minilm"
 PACK_TOKENS = 1024  # of one row, where sentences share the evidence before them
 BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}  # padded tokens of one pass
 CUES = {EVIDENCE: "Evidence:", QUESTION: "\nQuestion:", SENTENCE: "\nStatement:"}
 VERDICT = "\nVerdict:"
 """What a language model reads before each part and at the end; an encoder has separator tokens."""
 _HAN = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
-Precision = Literal["auto", "float32", "bfloat16"]
 Text = tuple[str, str, Sequence[str]]
 """(question or "", sentence, passages of evidence in document order), all clean."""
 
@@ -206,8 +204,8 @@ class Verifier:
     """
 
     def __init__(
-        self, base: str = MINILM, weights: dict[str, torch.Tensor] | None = None, *, layers: int | None = None,
-        lora: int | None = None, device: str | None = None, dtype: Precision = "auto",
+        self, base: str, weights: dict[str, torch.Tensor] | None = None, *, layers: int | None = None,
+        lora: int | None = None, device: str | None = None, dtype: Dtype = "auto",
     ) -> None:  # fmt: skip
         from transformers import (
             MODEL_FOR_CAUSAL_LM_MAPPING,

@@ -40,7 +40,7 @@ from annotators.text.normalise import clean_text
 from annotators.verifier import data
 from annotators.verifier.annotator import EVIDENCE_TOKENS, DiscriminativeAnnotator, stored, unjudgeable
 from annotators.verifier.data import NO_FACT, SUPPORTED, Example, Row
-from annotators.verifier.model import MINILM, Input, Verifier, packs_of
+from annotators.verifier.model import Input, Verifier, packs_of
 from annotators.verifier.synthetic import Maker, proper, talk
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Settings:
     data: Path  # with sentences/, binary/, spans/, pairs/ and documents/
     sources: tuple[str, ...]  # of labelled sentences
     pairs: tuple[str, ...]  # sources of pairs
-    base: str = MINILM  # hub id, folder or packaged model
+    base: str = "packaged:minilm"  # hub id, folder or packaged model
     layers: int | None = None  # the first ones of the base that are taken; None: all
     lora: int | None = None  # rank; None: all weights are trained
     seed: int = 0
