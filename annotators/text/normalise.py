@@ -104,8 +104,6 @@ def _one_script(match: re.Match[str]) -> str:
 
 
 def original_span(text: str, origin: list[int], start: int, end: int) -> tuple[int, int]:
-    """The span of ``text`` behind characters start to end (excluded) of its clean text; ValueError for none."""
-    if start >= end:
-        raise ValueError(f"span: expected start < end, got {start} and {end}")
+    """The span of ``text`` behind characters start to end (excluded, above start) of its clean text."""
     last = _PIECE.match(text, origin[end - 1])
     return origin[start], last.end() if last else origin[end - 1] + 1

@@ -15,8 +15,6 @@ def test_clean_drops_what_is_invisible_and_keeps_offsets() -> None:
     other = "the Cafe\u0301 there"  # combining marks are kept
     cut, back = clean(other)
     assert other[slice(*original_span(other, back, cut.index("Café"), cut.index("Café") + 4))] == "Cafe\u0301"
-    with pytest.raises(ValueError, match="start < end"):
-        original_span(text, origin, 3, 3)
 
 
 @pytest.mark.parametrize(("text", "cleaned"), [
