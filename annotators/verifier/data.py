@@ -1,4 +1,5 @@
-"""What the verifier learns from: labelled pairs of evidence and claim, edited sentences of documents, human labels.
+"""What the verifier learns from: labelled pairs of evidence and claim, edited sentences of documents, human labels;
+and the settings of a training run.
 
 Every example is a sentence beside passages of evidence, cut to what judging reads, with a target and, where they are
 known, the words that lack support. Examples of one contrastive case (the same claim beside evidence that supports it
@@ -17,7 +18,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from annotators.evaluation.splits import assign_folds, plain
 from annotators.records import LABELS
@@ -41,6 +42,58 @@ BURIED, MOST_WORDS = 0.4, 110
 """Share of pairs whose evidence is put among other sentences, and how many words there are then at most."""
 FOREIGN = 0.06  # further examples: a claim beside sentences of the same page, without its own evidence
 UNLIKE = 0.2  # stems that two sentences may share (Jaccard), so that one is no revision of the other
+
+
+# --- settings ------------------------------------------------------------------------------------------------------
+
+_GIVEN = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Stage(BaseModel):
+    model_config = _GIVEN
+    rate: float = Field(gt=0, description="highest learning rate")
+    epochs: float = Field(gt=0)
+
+
+class Further(Stage):
+    """The last stage, after which weights are the mean of those before and after it."""
+
+    examples: int = Field(default=23_040, ge=1, description="labelled, edited and paired sentences")
+    labels: int | None = Field(default=None, ge=0, description="labelled ones that these are drawn from; null: all")
+    edits: int = Field(default=16_000, ge=0, description="edited sentences among them")
+    pairs: int = Field(default=8_000, ge=0, description="pairs among them")
+    texts: int = Field(default=0, ge=0, description="written texts, the first ones; the tenth is watched and left out")
+    teacher: str | None = Field(default=None, description="an embedded annotator or its folder; null: their own labels")
+
+
+class Settings(BaseModel):
+    """What a training run depends on; ``base`` is a hub id, a folder or a packaged model."""
+
+    model_config = _GIVEN
+    data: Path = Field(description="folder with sentences/, binary/, pairs/ and documents/, JSON Lines; not all needed")
+    sources: list[str] = Field(min_length=1, description="labelled sentences to train on")
+    pair_sources: list[str] = Field(description="entailment pairs to train on first; with `start` there may be none")
+    base: str = "packaged:minilm"
+    layers: int | None = Field(default=None, ge=1, description="how many of its layers are taken; null: all")
+    lora: int | None = Field(default=None, ge=1, description="rank of LoRA; null: all weights are trained")
+    pairs: Stage = Stage(rate=1.5e-4, epochs=1.0)
+    labels: Stage = Stage(rate=8e-5, epochs=2.0)
+    further: Further | None = Field(default=None, description="null: no such stage")
+    start: str | None = Field(
+        default=None, description="annotator that the last stage begins with; null: the first two stages"
+    )
+    edited: int = Field(default=9_000, ge=0, description="edited sentences among the labels")
+    replayed: int = Field(default=6_000, ge=0, description="pairs among the labels")
+    tokens: int = Field(default=4096, ge=512, description="of a step")
+    evidence_tokens: int = Field(default=128, ge=16, le=320, description="of a reference that are read at once")
+    narrow_tokens: int | None = Field(
+        default=None, ge=8, le=320, description="of a reference, read once more; null: not"
+    )
+    seed: int = Field(default=0, ge=0)
+    languages: list[str] | None = Field(default=["en"], min_length=1, description="of what is judged; null: any")
+
+
+# --- examples ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain, count, islice
 from pathlib import Path
@@ -38,8 +38,8 @@ from annotators.operating import equal_weights, fit_calibration
 from annotators.text.language import stated
 from annotators.text.normalise import clean_text
 from annotators.verifier import data
-from annotators.verifier.annotator import EVIDENCE_TOKENS, DiscriminativeAnnotator, stored, unjudgeable
-from annotators.verifier.data import NO_FACT, SUPPORTED, Example, Row
+from annotators.verifier.annotator import DiscriminativeAnnotator, stored, unjudgeable
+from annotators.verifier.data import NO_FACT, SUPPORTED, Example, Further, Row, Settings
 from annotators.verifier.model import Input, Verifier, packs_of
 from annotators.verifier.synthetic import Maker, proper, talk
 
@@ -58,38 +58,6 @@ class CannotTrainError(ValueError):
     """There is nothing to learn from, or no teacher."""
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What a training run depends on; rates are the highest of each stage."""
-
-    data: Path  # with sentences/, binary/, spans/, pairs/ and documents/
-    sources: tuple[str, ...]  # of labelled sentences
-    pairs: tuple[str, ...]  # sources of pairs
-    base: str = "packaged:minilm"  # hub id, folder or packaged model
-    layers: int | None = None  # the first ones of the base that are taken; None: all
-    lora: int | None = None  # rank; None: all weights are trained
-    seed: int = 0
-    pair_rate: float = 1.5e-4
-    pair_epochs: float = 1.0
-    label_rate: float = 8e-5
-    label_epochs: float = 2.0
-    edited: int = 9_000  # edits that are mixed into the human labels
-    replayed: int = 6_000  # pairs that are mixed into them
-    tokens: int = 4096  # of a step
-    languages: tuple[str, ...] | None = ("en",)  # codes of what is learned and will be judged, None for any
-    evidence_tokens: int = EVIDENCE_TOKENS  # of a reference, beside a labelled sentence and beside one that is judged
-    narrow_tokens: int | None = None  # beside which one that is judged is read too; None: it is not
-    further: int = 0  # examples of the last stage; 0: there is none
-    further_labels: int | None = None  # they are drawn from at most so many labels (None: all), and from so many …
-    further_edits: int = 16_000
-    further_pairs: int = 8_000
-    further_texts: int = 0  # written texts, of which all sentences are taken
-    further_rate: float = 1e-4
-    further_epochs: float = 3.0
-    teacher: str | None = None  # an embedded annotator whose probabilities are learned in the last stage
-    start: str | None = None  # one whose weights, of the same base, it begins with, in the place of the first two
-
-
 def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
     """Train, going on from what an earlier start with the same settings left in ``work``; CannotTrainError where no
     labelled sentence can be learned, the teacher is not there, or what is started with has another base.
@@ -99,35 +67,35 @@ def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
     if not train:
         raise CannotTrainError(
             f"expected labelled sentences to learn below {settings.data}, found none that are of the sources "
-            f"{', '.join(settings.sources)} and can be judged with languages {settings.languages}; name others"
+            f"{', '.join(settings.sources)} and can be judged with languages "
+            f"{settings.languages and tuple(settings.languages)}; name others"
         )
     if unknown := sorted({*settings.sources} - {row["source"] for row in rows}):
         raise CannotTrainError(f"sources: no row below {settings.data} is of {', '.join(unknown)}")
-    teacher = None if settings.teacher is None else teacher_of(settings.teacher)
+    further = settings.further
+    teacher = None if further is None or further.teacher is None else teacher_of(further.teacher)
     work.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(settings.seed)
     verifier = Verifier(settings.base, layers=settings.layers, lora=settings.lora)
     if settings.start is not None:
         start_with(verifier, settings.start)
     held_out = [row for row in rows if row["fold"] not in FOLD_NAMES["train"]]
-    read = data.read_pairs(settings.data, settings.pairs, held_out)
+    read = data.read_pairs(settings.data, settings.pair_sources, held_out)
     pairs = kept(work / "pairs.jsonl", lambda: data.pair_examples(read, settings.seed))
     learned = [example for example in pairs if not watched(example)]
     stage = partial(train_stage, verifier, tokens=settings.tokens)
     if settings.start is None:
-        stage(learned, work / "pairs", epochs=settings.pair_epochs, rate=settings.pair_rate, seed=settings.seed)
+        stage(learned, work / "pairs", epochs=settings.pairs.epochs, rate=settings.pairs.rate, seed=settings.seed)
         labels = kept(
             work / "labels.jsonl", lambda: data.labelled_examples(train, verifier.tokenize, settings.evidence_tokens)
         )
         edits = kept(work / "edits.jsonl", lambda: edited_examples(train, settings, verifier))
         mixed = mixture(labels, edits, learned, settings)
-        stage(mixed, work / "labels", epochs=1.0, rate=settings.label_rate, seed=settings.seed)
-    if settings.further:
+        stage(mixed, work / "labels", epochs=1.0, rate=settings.labels.rate, seed=settings.seed)
+    if further is not None:
         before = {name: p.detach().clone() for name, p in verifier.network.named_parameters() if p.requires_grad}
-        about = data.text_examples(settings.further_texts)
-        more = further_examples(teacher, verifier, settings, train, learned, about, work / "further")
-        rate, epochs = settings.further_rate, settings.further_epochs
-        stage(more, work / "further", epochs=epochs, rate=rate, seed=settings.seed + 1)
+        more = further_examples(teacher, verifier, settings, further, train, learned, work / "further")
+        stage(more, work / "further", epochs=further.epochs, rate=further.rate, seed=settings.seed + 1)
         for name, parameter in verifier.network.named_parameters():
             if parameter.requires_grad:
                 parameter.data.lerp_(before[name], 0.5)
@@ -179,22 +147,23 @@ def teacher_of(name: str) -> DiscriminativeAnnotator:
 
 
 def further_examples(
-    teacher: DiscriminativeAnnotator | None, pupil: Verifier, settings: Settings, rows: Sequence[Row],
-    pairs: Sequence[Example], written: Sequence[Example], folder: Path,
+    teacher: DiscriminativeAnnotator | None, pupil: Verifier, settings: Settings, further: Further,
+    rows: Sequence[Row], pairs: Sequence[Example], folder: Path,
 ) -> list[Example]:  # fmt: skip
     """Labelled, edited and paired examples, which a teacher judges part by part, beside its own windows, and those of
     written texts, whose labels are better than what it says."""
     verifier, budget = pupil, settings.evidence_tokens
     if teacher is not None:
         verifier, budget = teacher.verifier, teacher.evidence_tokens
-    most = len(rows) if settings.further_labels is None else min(settings.further_labels, len(rows))
+    written = data.text_examples(further.texts)
+    most = len(rows) if further.labels is None else min(further.labels, len(rows))
     pool = [
         *data.labelled_examples(Random(settings.seed).sample(rows, most), verifier.tokenize, budget),
-        *edited_examples(rows, replace(settings, edited=settings.further_edits), verifier),
-        *mixture((), (), pairs, replace(settings, replayed=settings.further_pairs)),
+        *edited_examples(rows, settings.model_copy(update={"edited": further.edits}), verifier),
+        *mixture((), (), pairs, settings.model_copy(update={"replayed": further.pairs})),
         *written,
     ]
-    chosen = sorted(np.random.default_rng(settings.seed).permutation(len(pool))[: settings.further].tolist())
+    chosen = sorted(np.random.default_rng(settings.seed).permutation(len(pool))[: further.examples].tolist())
     folder.mkdir(exist_ok=True)
 
     def judged(numbers: Sequence[int]) -> list[Example]:
@@ -273,8 +242,8 @@ def edited_examples(rows: Sequence[Row], settings: Settings, verifier: Verifier)
 def mixture(
     labels: Sequence[Example], edits: Sequence[Example], pairs: Sequence[Example], settings: Settings
 ) -> list[Example]:
-    """The last stage: human labels as often as ``label_epochs`` says, all edits, and cases of pairs that hold three-way
-    labels, so that contradiction, which few human labels are about, is not unlearned.
+    """Human labels as often as ``labels.epochs`` says, all edits, and cases of pairs that hold three-way labels, so
+    that contradiction, which few human labels are about, is not unlearned.
     """
     random = Random(f"mixture {settings.seed}")
     cases: dict[str, list[Example]] = defaultdict(list)
@@ -283,7 +252,7 @@ def mixture(
     telling = [rows for rows in cases.values() if len({row.target for row in rows}) > 1]
     random.shuffle(telling)
     replayed = list(islice(chain.from_iterable(telling), settings.replayed))
-    times = range(int(settings.label_epochs))
+    times = range(int(settings.labels.epochs))
     return [*(replace(e, case=e.case and f"{e.case} {n}") for n in times for e in labels), *edits, *replayed]
 
 

@@ -12,11 +12,11 @@ import torch
 from safetensors.torch import load_file
 
 from annotators import LABELS, load_annotator
-from annotators.verifier import training
+from annotators.verifier import data, training
 from annotators.verifier.annotator import DiscriminativeAnnotator
-from annotators.verifier.data import UNSUPPORTED, Example, read_examples
+from annotators.verifier.data import UNSUPPORTED, Example, Further, Settings, read_examples
 from annotators.verifier.model import Input, Verifier
-from annotators.verifier.training import Settings, train_annotator, train_stage
+from annotators.verifier.training import train_annotator, train_stage
 from mitigate.io import UsageError
 from mitigate.recipes.config import load_recipe, read_yaml, recipes_folder
 from mitigate.recipes.embedded_annotator import Options, check, run
@@ -182,7 +182,7 @@ def test_the_mixture_repeats_labels_and_replays_cases() -> None:
     labels, edits = examples(4), examples(2)
     told = [Example("", f"c{i}", ("e",), i % 2, None, "vitaminc", 1.0, f"claim {i // 2}") for i in range(20)]
     alone = [Example("", "d", ("e",), 0, None, "snli", 1.0, "claim alone")]
-    settings = Settings(Path(), (), (), label_epochs=2.0, replayed=6)
+    settings = Settings(data=Path(), sources=["made"], pair_sources=[], replayed=6)  # twice, by default
     mixed = training.mixture(labels, edits, told + alone, settings)
     assert len(mixed) == 2 * 4 + 2 + 6
     replayed = mixed[10:]
@@ -225,38 +225,42 @@ def test_any_language_is_learned_and_english_edited(base: str, tmp_path: Path, m
     write_data(tmp_path / "data", *german)
     monkeypatch.setattr(training, "train_stage", lambda *_, **__: None)
     monkeypatch.setattr(training, "with_operating_point", lambda annotator, _: annotator)
-    for languages, labelled, english in ((None, True, True), (("en",), False, True), (("de",), True, False)):
+    given: dict[str, Any] = {"data": tmp_path / "data", "sources": ["made"], "pair_sources": ["fever"], "base": base}
+    for languages, labelled, english in ((None, True, True), (["en"], False, True), (["de"], True, False)):
         work = tmp_path / str(languages)
-        settings = Settings(tmp_path / "data", ("made",), ("fever",), base=base, edited=900, languages=languages)
-        assert train_annotator(settings, work).languages == languages
+        annotator = train_annotator(Settings(**given, edited=900, languages=languages), work)
+        assert annotator.languages == (languages and tuple(languages))
         labels, edits = ((work / name).read_text(encoding="utf-8") for name in ("labels.jsonl", "edits.jsonl"))
         assert ("Die Br" in labels) == labelled
         assert ("The bridge" in labels) == english
         assert ("Alder Bridge" in edits) == english
         assert "Erlenbr" not in edits
     with pytest.raises(ValueError, match=r"found none that are of the sources made and .* with languages \('zh',\)"):
-        train_annotator(Settings(tmp_path / "data", ("made",), ("fever",), base=base, languages=("zh",)), tmp_path)
+        train_annotator(Settings(**given, languages=["zh"]), tmp_path)
     with pytest.raises(ValueError, match=r"sources: no row below .* is of maed"):
-        train_annotator(Settings(tmp_path / "data", ("made", "maed"), ("fever",), base=base), tmp_path)
+        train_annotator(Settings(**given | {"sources": ["made", "maed"]}), tmp_path)
 
 
 def test_rows_are_learned_whatever_their_region() -> None:
     row = {"source": "wice", "sentence": "It opened in 1931.", "reference": "The bridge opened in 1931."}
     kinds = [{"lang": "en-US"}, {"language": "EN"}, {"lang": "de"}, {}]
-    settings = Settings(Path(), ("wice",), ())
+    settings = Settings(data=Path(), sources=["wice"], pair_sources=[])
     assert [training.usable({**row, **kind}, settings) for kind in kinds] == [True, True, False, False]
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
+def settings(tmp_path: Path) -> Options:
     """A small run on the rows of ``write_data``."""
     write_data(tmp_path / "data")
     base = save_tiny_bert(tmp_path / "base", 16)
-    return Settings(tmp_path / "data", ("made",), ("fever",), base=base, edited=20, replayed=4, tokens=1024)
+    return recipe(
+        tmp_path / "data", sources=["made"], pair_sources=["fever"], base=base, edited=20, replayed=4, tokens=1024,
+        evidence_tokens=128, further=None,
+    )  # fmt: skip
 
 
-def test_a_run_writes_an_annotator_and_goes_on(tmp_path: Path, settings: Settings) -> None:
-    settings = replace(settings, evidence_tokens=20)
+def test_a_run_writes_an_annotator_and_goes_on(tmp_path: Path, settings: Options) -> None:
+    settings = settings.model_copy(update={"evidence_tokens": 20})
     work = tmp_path / "work"
     annotator = train_annotator(settings, work)
     files = {path: path.stat().st_mtime_ns for path in work.rglob("*") if path.is_file()}
@@ -270,11 +274,7 @@ def test_a_run_writes_an_annotator_and_goes_on(tmp_path: Path, settings: Setting
     labels = work / "labels" / "state.safetensors"
     labels.unlink()  # as killed before the first checkpoint of the last stage
     assert train_annotator(settings, work).fingerprint == annotator.fingerprint
-    same = recipe(
-        settings.data, sources=["made"], pair_sources=["fever"], base=settings.base, edited=20, replayed=4,
-        tokens=1024, evidence_tokens=20, further=None,
-    )  # fmt: skip
-    run(same, RunFolder(tmp_path))  # it only writes the annotator
+    run(settings, RunFolder(tmp_path))  # it only writes the annotator
     loaded = load_annotator(str(tmp_path / "annotator"))
     assert (loaded.fingerprint, loaded.evidence_tokens) == (annotator.fingerprint, 20)
     (judged,) = loaded.predict([{"reference": "The mill has 3 wheels.", "sentence": "The mill has 3 wheels."}])
@@ -289,7 +289,7 @@ def test_recipes_have_the_settings_of_shipped_weights(name: str, shipped: dict[s
     assert {key: getattr(options, key) for key in settings} == settings
 
 
-def test_what_cannot_be_trained_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_trained_is_named(tmp_path: Path) -> None:
     for found in ("none of them", "pairs", "binary"):
         (tmp_path / "lacking" / found / found).mkdir(parents=True)
         message = rf"sentences/ or binary/, and pairs/ for pair_sources; .* has {found}; give"
@@ -316,15 +316,6 @@ def test_what_cannot_be_trained_is_named(tmp_path: Path, monkeypatch: pytest.Mon
             check(recipe(tmp_path, **changes))
     with pytest.raises(UsageError, match=r"expected labelled sentences to learn .* of the sources made up"):
         run(recipe(tmp_path, sources=["made up"]), RunFolder(tmp_path))
-    monkeypatch.setattr(training, "train_annotator", lambda settings, _: pytest.fail(str(settings)))
-    counts = {"examples": 9, "labels": 8, "edits": 4, "pairs": 5, "texts": 7}
-    further = {"teacher": "embedded", "rate": 0.1, "epochs": 2.5, **counts}
-    told = (
-        r"further=9, further_labels=8, further_edits=4, further_pairs=5, further_texts=7, "
-        r"further_rate=0.1, further_epochs=2.5, teacher='embedded'"
-    )
-    with pytest.raises(pytest.fail.Exception, match=told):
-        run(recipe(tmp_path, further=further), RunFolder(tmp_path))
     with pytest.raises(UsageError, match="unknown key 'sead'; did you mean 'seed'"):
         load_recipe("annotators/embedded", ["sead=1"])
 
@@ -366,16 +357,19 @@ def test_a_teacher_is_asked_of_all_kinds(base: str, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(training, "edited_examples", lambda *given: edited.append(given) or examples(20))
     teacher = DiscriminativeAnnotator(Verifier(base, dtype="float32"), evidence_tokens=9, narrow_tokens=5)
     written = [Example("", f"w{i}", ("e",), 1, None, "w", 1.0, "text a") for i in range(20)]
+    monkeypatch.setattr(data, "text_examples", lambda _: written)
+    settings = Settings(data=tmp_path, sources=["l"], pair_sources=[], edited=0, replayed=0)
     every = [{"l"}, {"made"}, {"p"}, {"w"}]
     for n, sources in ((99, every), (20, [{"l", "made", "p", "w"}])):  # every kind whole, or some of each
-        settings = Settings(tmp_path, (), (), edited=0, replayed=0, further=n)
-        found = training.further_examples(teacher, teacher.verifier, settings, rows, pairs, written, tmp_path / str(n))
+        further = Further(rate=1e-4, epochs=1, examples=n)
+        folder = tmp_path / str(n)
+        found = training.further_examples(teacher, teacher.verifier, settings, further, rows, pairs, folder)
         assert {e.source for e in found if e.taught is None} == {"w"}
         assert {e.source for e in found if e.taught is not None} == {"l", "made", "p"}
         assert [{e.source for e in found[at : at + 20]} for at in range(0, len(found), 20)] == sources
         tokens = [len(ids) for e in found if e.source == "l" for ids, _ in teacher.verifier.tokenize(e.passages)]
         assert max(tokens) <= 9 < len(teacher.verifier.tokenize([REFERENCE])[0][0])
-    assert edited[0][1].edited == settings.further_edits
+    assert edited[0][1].edited == further.edits
     found = [e for e in found if e.source != "w"]
     for e in found:  # its verdict, with all that it reads
         (own,) = teacher.predict([{"question": e.question, "sentence": e.sentence, "reference": " ".join(e.passages)}])
@@ -387,7 +381,7 @@ def test_a_teacher_is_asked_of_all_kinds(base: str, tmp_path: Path, monkeypatch:
 
 
 def test_a_teacher_is_learned_and_asked_once(
-    tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, settings: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Labels say one thing and the teacher the contrary: what is learned lies between; a second run asks nothing."""
     plain = train_annotator(settings, tmp_path / "plain")
@@ -399,7 +393,8 @@ def test_a_teacher_is_learned_and_asked_once(
     asked: list[int] = []
     plain.save_pretrained(tmp_path / "teacher")
     monkeypatch.setattr(training, "PART", 16)
-    taught = replace(settings, further=40, further_rate=3e-2, further_epochs=8.0, teacher=str(tmp_path / "teacher"))
+    further = Further(examples=40, rate=3e-2, epochs=8, teacher=str(tmp_path / "teacher"))
+    taught = settings.model_copy(update={"further": further})
     row = {"reference": REFERENCE, "sentence": "It is 134 metres long."}
     with monkeypatch.context() as patch:
         patch.setattr(training, "with_operating_point", lambda annotator, _: annotator)  # which asks, too
@@ -417,13 +412,11 @@ def test_a_teacher_is_learned_and_asked_once(
     assert torch.allclose(stored[1], (stored[0] + ends) / 2, atol=1e-3)
 
 
-def test_training_goes_on_from_a_trained_annotator(tmp_path: Path, settings: Settings) -> None:
+def test_training_goes_on_from_a_trained_annotator(tmp_path: Path, settings: Options) -> None:
     """The last stage alone, from given weights and without a teacher; half way between these and what it ends with."""
     train_annotator(settings, tmp_path / "plain").save_pretrained(tmp_path / "first")
-    more = replace(
-        settings, start=str(tmp_path / "first"), further=4000, further_edits=9, further_pairs=4, further_texts=2,
-        further_rate=3e-2,
-    )  # fmt: skip
+    further = Further(examples=4000, edits=9, pairs=4, texts=2, rate=3e-2, epochs=3)
+    more = settings.model_copy(update={"start": str(tmp_path / "first"), "further": further})
     annotator = train_annotator(more, tmp_path / "work")
     assert not (tmp_path / "work" / "labels").exists()
     learned = [e for path in (tmp_path / "work" / "further").glob("*.jsonl") for e in read_examples(path)]
@@ -436,19 +429,19 @@ def test_training_goes_on_from_a_trained_annotator(tmp_path: Path, settings: Set
     assert not torch.allclose(begun, stored, atol=1e-2)
     assert torch.allclose(stored, (begun + ends) / 2, atol=1e-3)
     (tmp_path / "data" / "pairs" / "fever.jsonl").unlink()  # own labels are enough
-    train_annotator(replace(more, pairs=()), tmp_path / "own")
+    train_annotator(more.model_copy(update={"pair_sources": []}), tmp_path / "own")
     assert not {"fever"} & {e.source for e in read_examples(tmp_path / "own" / "further" / "000000.jsonl")}
     with pytest.raises(ValueError, match=r"^start: expected base, layers and lora as .*first has .* got .*None, 4"):
-        train_annotator(replace(more, lora=4), tmp_path / "other")
+        train_annotator(more.model_copy(update={"lora": 4}), tmp_path / "other")
 
 
 def test_another_annotator_does_not_teach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_data(tmp_path)
     fast = DiscriminativeAnnotator.from_pretrained("embedded-fast")  # comes where the base of `embedded` is not here
     monkeypatch.setattr(DiscriminativeAnnotator, "from_pretrained", lambda _: fast)
-    with pytest.raises(ValueError, match=r"^teacher: expected embedded, got embedded-fast in its place"):
-        train_annotator(Settings(tmp_path, ("made",), ("fever",), teacher="embedded"), tmp_path / "work")
-    assert not (tmp_path / "work").exists()
-    (tmp_path / "work").mkdir()  # a second start
-    with pytest.raises(UsageError, match=r"^teacher: expected embedded, got embedded-fast in its place"):
-        run(recipe(tmp_path, sources=["made"], pair_sources=["fever"]), RunFolder(tmp_path))
+    options = recipe(tmp_path, sources=["made"], pair_sources=["fever"])
+    for started in (False, True):
+        with pytest.raises(UsageError, match=r"^teacher: expected embedded, got embedded-fast in its place"):
+            run(options, RunFolder(tmp_path))
+        assert (tmp_path / "work").exists() == started
+        (tmp_path / "work").mkdir(exist_ok=True)
