@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from annotators.text.language import language_of
+from annotators.text.language import HAN, language_of
 from annotators.text.sentences import split_sentences, trimmed
 from annotators.text.words import FUNCTION_WORDS, chinese_words
 
@@ -32,8 +32,7 @@ RANK_OFFSET = 5
 LINE_SHARE, LINE_TOKENS = 0.75, 128
 _CELLS = 4_000_000  # scores of one matrix, at most: queries are taken in groups of this many / passages
 _BREAKS = frozenset(" \t\n\r\u3000,;，；、")
-_HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f"
-_WORD = re.compile(rf"(?P<han>[{_HAN}]+)|\d+(?:[.,]\d+)*|[^\W{_HAN}]+(?:['’][^\W{_HAN}]+)?")
+_WORD = re.compile(rf"(?P<han>[{HAN}]+)|\d+(?:[.,]\d+)*|[^\W{HAN}]+(?:['’][^\W{HAN}]+)?")
 _SUFFIXES = ("ing", "edly", "ed", "es", "s", "ly")
 
 Tokenize = Callable[[Sequence[str]], list[tuple[np.ndarray, np.ndarray]]]

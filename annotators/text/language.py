@@ -16,7 +16,8 @@ from typing import Any
 from annotators.text.words import FUNCTION_WORDS
 
 _LETTERS = re.compile(r"[^\W\d_]+")
-_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]")
+HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f"  # inside character classes
+_HAN = re.compile(f"[{HAN}]")
 _KANA = re.compile("[\u3041-\u3096\u30a1-\u30fa\u31f0-\u31ff\uff66-\uff9d]")
 _LATIN = re.compile("[A-Za-z\u00c0-\u024f\u1e00-\u1eff]")
 _SYMBOL = re.compile("[\u0391-\u03c9]")  # a Greek letter alone, as in formulas, is of no language
