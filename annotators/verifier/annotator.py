@@ -39,7 +39,6 @@ SHIPPED = {
 """Folders of the annotators inside the package: the better one, on a language model that is fetched once, a small one
 that is there whole, and one of Chinese and English, whose base is fetched too."""
 VERSION = 1  # of what is stored
-EVIDENCE_TOKENS = 128
 FURTHER_TOKENS = 768  # of further windows that the second look reads at most
 RELEVANT = 0.3
 """Passages with less than this share of the most words that one has in common with the sentence, or of the best BM25
@@ -117,8 +116,8 @@ class DiscriminativeAnnotator(Annotator):
     """
 
     def __init__(
-        self, verifier: Verifier, *, name: str = "embedded", languages: Sequence[str] | None = ("en",),
-        evidence_tokens: int = EVIDENCE_TOKENS, narrow_tokens: int | None = None,
+        self, verifier: Verifier, *, evidence_tokens: int, narrow_tokens: int | None = None,
+        name: str = "embedded", languages: Sequence[str] | None = ("en",),
     ) -> None:  # fmt: skip
         self.verifier, self.name = verifier, name
         self.languages = None if languages is None else tuple(languages)

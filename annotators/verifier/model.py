@@ -277,16 +277,21 @@ class Verifier:
         """Ids and code-point offsets of texts; special tokens in a text are read as plain text."""
         return tokenize(self.tokenizer, texts)
 
+    @property
+    def trained(self) -> dict[str, nn.Parameter]:
+        """The parameters that training changes, by their names in the network."""
+        return {name: p for name, p in self.network.named_parameters() if p.requires_grad}
+
     def packed(self) -> dict[str, torch.Tensor]:
         """What training changed, float16."""
         if self._stored is not None:
             return self._stored
-        return {n: p.detach().cpu().half() for n, p in self.network.named_parameters() if p.requires_grad}
+        return {name: p.detach().cpu().half() for name, p in self.trained.items()}
 
     def take(self, tensors: dict[str, torch.Tensor], targets: Sequence[str] = ()) -> None:
         """Put in what training changed. The matrices of ``targets`` get W + (α / r) B A (LoRA, Hu et al. 2022, section
         4.1), here rather than by peft, whose import takes longer than to load the model."""
-        wanted = {name: p.shape for name, p in self.network.named_parameters() if p.requires_grad}
+        wanted = {name: p.shape for name, p in self.trained.items()}
         matrices = {name: self.network.base.get_submodule(name).weight for name in targets}
         for name, matrix in matrices.items():
             wanted[LORA.format(name, "A")] = torch.Size([self.lora or 0, matrix.shape[1]])
@@ -295,9 +300,8 @@ class Verifier:
             if name not in wanted or name not in tensors or wanted[name] != tensors[name].shape:
                 raise WeightsError(f"verifier weights: expected those of this base, but {name} differs")
         with torch.no_grad():
-            for name, parameter in self.network.named_parameters():
-                if parameter.requires_grad:
-                    parameter.copy_(tensors[name].float())
+            for name, parameter in self.trained.items():
+                parameter.copy_(tensors[name].float())
             for name, matrix in matrices.items():
                 a, b = (tensors[LORA.format(name, part)].float() for part in "AB")
                 matrix += LORA_SCALE * (b @ a)

@@ -93,12 +93,11 @@ def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
         mixed = mixture(labels, edits, learned, settings)
         stage(mixed, work / "labels", epochs=1.0, rate=settings.labels.rate, seed=settings.seed)
     if further is not None:
-        before = {name: p.detach().clone() for name, p in verifier.network.named_parameters() if p.requires_grad}
+        before = {name: p.detach().clone() for name, p in verifier.trained.items()}
         more = further_examples(teacher, verifier, settings, further, train, learned, work / "further")
         stage(more, work / "further", epochs=further.epochs, rate=further.rate, seed=settings.seed + 1)
-        for name, parameter in verifier.network.named_parameters():
-            if parameter.requires_grad:
-                parameter.data.lerp_(before[name], 0.5)
+        for name, parameter in verifier.trained.items():
+            parameter.data.lerp_(before[name], 0.5)
     stored_one = Verifier(verifier.base, verifier.packed(), layers=verifier.layers, lora=verifier.lora)  # for judging
     annotator = DiscriminativeAnnotator(
         stored_one, languages=settings.languages, evidence_tokens=settings.evidence_tokens,
@@ -362,11 +361,10 @@ def train_stage(
     ``rate`` is reached over the first 4 % of steps and then falls linearly to 0; heads learn five times as fast, since
     they start from nothing.
     """
-    network = verifier.network
-    body = [p for n, p in network.named_parameters() if p.requires_grad and n.startswith("base.")]
-    heads = [p for n, p in network.named_parameters() if p.requires_grad and not n.startswith("base.")]
+    body = [p for name, p in verifier.trained.items() if name.startswith("base.")]
+    heads = [p for name, p in verifier.trained.items() if not name.startswith("base.")]
     optimizer = torch.optim.AdamW([{"params": body, "lr": rate}, {"params": heads, "lr": 5 * rate}], weight_decay=0.01)
-    step, finished = restore(network, optimizer, folder)
+    step, finished = restore(verifier, optimizer, folder)
     if finished:
         return
     if not examples:
@@ -396,17 +394,15 @@ def train_stage(
             log.info("%s: step %d of %d, loss %.3f, %.0f tokens/s", name, step, total, running / 50, speed)
             running = 0.0
         if step % CHECKPOINT_STEPS == 0 or step == total:
-            keep(network, optimizer, folder, step, step == total)
+            keep(verifier, optimizer, folder, step, step == total)
 
 
-def keep(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer, folder: Path, step: int, finished: bool
-) -> None:  # fmt: skip
+def keep(verifier: Verifier, optimizer: torch.optim.Optimizer, folder: Path, step: int, finished: bool) -> None:
     """Write parameters, optimizer state and step; the last complete state survives a kill."""
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {f"model.{n}": p.detach() for n, p in model.named_parameters() if p.requires_grad}
+    tensors = {f"model.{name}": p.detach() for name, p in verifier.trained.items()}
     for group, values in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{group}.{k}": torch.as_tensor(v) for k, v in values.items()}
     part = folder / "state.part"
@@ -416,7 +412,7 @@ def keep(
     part.replace(folder / "state.safetensors")
 
 
-def restore(model: torch.nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> tuple[int, bool]:
+def restore(verifier: Verifier, optimizer: torch.optim.Optimizer, folder: Path) -> tuple[int, bool]:
     """Take up what ``keep`` wrote; the step, 0 where there is nothing, and whether it was the last one."""
     from safetensors import safe_open
 
@@ -434,6 +430,6 @@ def restore(model: torch.nn.Module, optimizer: torch.optim.Optimizer, folder: Pa
             else:
                 group, key = rest.split(".")
                 state.setdefault(int(group), {})[key] = stored.get_tensor(name)
-    model.load_state_dict(weights, strict=False)
+    verifier.network.load_state_dict(weights, strict=False)
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
     return step, finished
