@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -44,14 +44,6 @@ except ImportError as error:
     raise ImportError("mitigate.rl.grpo needs TRL: pip install 'hallucination-toolkit[trl]'") from error
 
 Aspect = tuple[int, str]  # index of the reward function, name of the aspect
-
-
-class _Call(NamedTuple):
-    """What a reward function was asked and what it returned, for each completion of this rank."""
-
-    completions: Sequence[Any]
-    completion_ids: Sequence[Sequence[int]]
-    scores: list[Any]
 
 
 class SharedPromptTrainer(GRPOTrainer):
@@ -159,14 +151,17 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
                 'sequence with advantages of tokens, which shrinks a token\'s gradient to 1/T of it: set it to "token"'
             )
         self.credit = credit or Credit()
-        self._scored: dict[int, _Call] = {}  # index of the reward function → its call on this batch
-        self._rewards: Any = None  # (B of all ranks, functions) of this batch, NaN for None
+        # Of this batch: what the reward functions returned, by their index; completions and ids that they were asked
+        # about; (B of all ranks, functions) their rewards, NaN for None.
+        self._scored: dict[int, list[Any]] = {}
+        self._asked: tuple[Sequence[Any], Sequence[Sequence[int]]] = ((), ())
+        self._rewards: Any = None
         self._placed: list[tuple[np.ndarray, list[str]]] = []  # of each completion whose its tokens are, and sentences
         if reward_funcs is not None:
             funcs = reward_funcs if isinstance(reward_funcs, list | tuple) else [reward_funcs]
             reward_funcs = [self._recorded(i, func) for i, func in enumerate(funcs)]
         super().__init__(model, reward_funcs, args, **kwargs)
-        tokenizer: Any = getattr(self.processing_class, "tokenizer", self.processing_class)
+        tokenizer: Any = self._tokenizer
         if getattr(tokenizer, "backend_tokenizer", None) is None:
             raise ValueError(
                 f"token credit needs a fast tokenizer, got {type(tokenizer).__name__}: load it with AutoTokenizer, or "
@@ -174,7 +169,7 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
             )
         self._fast = tokenizer.backend_tokenizer
         self._special = special_ids(self._fast)
-        self._eos = set(getattr(self, "eos_token_ids", None) or [tokenizer.eos_token_id])
+        self._eos = set(self.eos_token_ids)
         parsed = any(getattr(tokenizer, name, None) is not None for name in ("response_template", "response_schema"))
         if self.credit.rollouts and (self.tools or self.environment_factories or self.rollout_func or parsed):
             raise ValueError(
@@ -183,25 +178,24 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
             )
 
     def _recorded(self, index: int, func: Any) -> Any:
-        """The reward function, whose last return value is kept with the completions it was asked about."""
+        """The reward function, whose last return value is kept."""
         if not callable(func) or isinstance(func, torch.nn.Module):  # a model, or its name, gives plain numbers
             return func
 
-        def keep(kwargs: dict[str, Any], scores: Any) -> list[Any]:
-            scores = list(scores)
-            self._scored[index] = _Call(kwargs["completions"], kwargs["completion_ids"], scores)
-            return scores
+        def keep(scores: Any) -> list[Any]:
+            self._scored[index] = list(scores)
+            return self._scored[index]
 
         called = func.func if isinstance(func, functools.partial) else func
         wrapper: Callable[..., Any]
         if inspect.iscoroutinefunction(called) or inspect.iscoroutinefunction(type(called).__call__):
 
             async def wrapper(**kwargs: Any) -> list[Any]:
-                return keep(kwargs, await func(**kwargs))
+                return keep(await func(**kwargs))
         else:
 
             def wrapper(**kwargs: Any) -> list[Any]:
-                return keep(kwargs, func(**kwargs))
+                return keep(func(**kwargs))
 
         wrapper.__name__ = getattr(called, "__name__", type(called).__name__)
         return wrapper
@@ -216,11 +210,11 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
         ids_BT: Any = out.get("completion_ids")
         there = shared_B is not None and ids_BT is not None and shared_B.shape == ids_BT.shape[:1]
         _expect(there, "its output holds no `advantages` (B,) beside `completion_ids` (B, T)")
-        once = all(len(call.scores) == len(ids_BT) for call in self._scored.values())
+        once = all(len(scores) == len(ids_BT) for scores in self._scored.values())
         _expect(once, "reward functions are not called once for each generation batch")
         _expect(self._rewards is not None, "`_calculate_rewards` does not return the rewards of all functions")
         tokens_BT = self._token_advantages(shared_B, ids_BT)
-        if self.credit.rollouts and self._mode() == "train" and self._scored:
+        if self.credit.rollouts and self._mode() == "train":
             tokens_BT = self._rolled(inputs, out, tokens_BT)
         if self.log_completions and self._scored:
             logs: Any = self._logs
@@ -229,14 +223,15 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
         self._scored = {}
         return {**out, "advantages": tokens_BT}
 
-    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """TRL's: (B of all ranks, functions), NaN for None; it is kept.
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
+        """TRL's: (B of all ranks, functions), NaN for None; it is kept, with what was asked.
 
         Raises ValueError: plain numbers of a function that also returns segments would be lost.
         """
-        self._rewards = super()._calculate_rewards(*args, **kwargs)
-        for i, call in self._scored.items():
-            kinds = {isinstance(score, SentenceScore) for score in call.scores if score is not None}
+        self._asked = completions, completion_ids_list
+        self._rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        for i, scores in self._scored.items():
+            kinds = {isinstance(score, SentenceScore) for score in scores if score is not None}
             if len(kinds) == 2:
                 raise ValueError(
                     f"reward function {self.reward_func_names[i]!r} returns plain numbers beside SentenceScore: return "
@@ -252,7 +247,7 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
         """
         every_BF: np.ndarray = self._rewards.double().cpu().numpy()
         weights_F = self.reward_weights.double().cpu().numpy()
-        each = getattr(self, "multi_objective_aggregation", None) == "normalize_then_sum"
+        each = self.multi_objective_aggregation == "normalize_then_sum"
         mine = slice(first := self.accelerator.process_index * rows, first + rows)
 
         def by(kept: list[int], rewards_BF: np.ndarray = every_BF) -> np.ndarray:
@@ -269,25 +264,21 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
         aspects, rewards_ABS = self._standardised(len(shared_B))
         plain_B, whole_B, every_B = self._shared({i for i, _ in aspects}, len(shared_B))
         out_BT = np.zeros(ids_BT.shape)
-        self._placed = []
+        self._placed, (completions, all_ids) = [], self._asked
         credited = torch.zeros(4, device=shared_B.device)  # tokens in segments, tokens, not located, completions
         for b, shared in enumerate(every_B.tolist()):
             parts = []
             for a, (i, name) in enumerate(aspects):
-                score = self._scored[i].scores[b] if i in self._scored else None
+                score = self._scored[i][b]
                 if isinstance(score, SentenceScore) and name in score.segments:
                     weight = score.weights.get(name, 1.0) * float(self.reward_weights[i])
                     parts.append((score.segments[name], weight, rewards_ABS[a][b]))
-            call = next(iter(self._scored.values()), None)
-            if call is None:  # models only: every token alike, padding included (the loss masks it)
-                out_BT[b] = shared
-                continue
-            ids = [int(i) for i in call.completion_ids[b]]
+            ids = [int(i) for i in all_ids[b]]
             same = ids_BT[b, : len(ids)].tolist() == ids
             _expect(same, "the `completion_ids` of reward functions are not the rows of its output")
             decoded, spans_T2 = token_spans(self._fast, ids, self._special)
             ends = bool(ids) and ids[-1] in self._eos
-            text, anchors_T = completion_text(call.completions[b]), anchors(decoded, spans_T2)
+            text, anchors_T = completion_text(completions[b]), anchors(decoded, spans_T2)
             by_kind = float(plain_B[b]), float(whole_B[b]), shared
             found = row_advantages(decoded, anchors_T, text, parts, by_kind, ends, self.credit)
             # A parser edited the text: its sentences have no tokens, so the completion is credited as a whole.
@@ -312,7 +303,7 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
         totals_B = self._totals(self._rewards)
         everyone = [one for of_rank in gather_object([values]) for one in of_rank]
         steps = step_advantages(totals_B, everyone, size, scale)[self.accelerator.process_index * rows :]
-        ids, bound = next(iter(self._scored.values())).completion_ids, self.credit.clip or np.inf
+        (_, ids), bound = self._asked, self.credit.clip or np.inf
         for b, own in enumerate(cuts):
             if own:
                 row_T = np.repeat(steps[b], np.diff([0, *own, len(ids[b])])).clip(-bound, bound)
@@ -324,24 +315,24 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
         self, inputs: list[dict[str, Any]], out: dict[str, Any], cuts: Sequence[Sequence[int]]
     ) -> list[list[float]]:
         """Mean rewards of continuations of each completion of this rank from each of its cuts; NaN for none."""
-        said, n = next(iter(self._scored.values())), self.credit.rollouts
+        (said, said_ids), n = self._asked, self.credit.rollouts
         read = [ids[mask.bool()].tolist() for ids, mask in zip(out["prompt_ids"], out["prompt_mask"], strict=True)]
         jobs = [(b, cut) for b, own in enumerate(cuts) for cut in own for _ in range(n)]
         # All ranks generate and score together, as often as the one with the most to do.
         most, chunk = max(gather_object([len(jobs)])), max(1, len(inputs) // n) * n
         padded, found = jobs + [(0, 0)] * (-(-most // chunk) * chunk - len(jobs)), []
-        kept, self._scored = (self._scored, self._rewards), {}
+        kept, self._scored = self._scored, {}
         logs = {"_log_completion_extra": lambda *_: None, "_log_metric": lambda *_: None}
         vars(self).update(logs)  # what reward functions log is about the answers that are learned
         try:
             for first in range(0, len(padded), chunk):
                 part = padded[first : first + chunk]
-                starts = [[int(i) for i in said.completion_ids[b][:cut]] for b, cut in part]
+                starts = [[int(i) for i in said_ids[b][:cut]] for b, cut in part]
                 prompts = [read[b] + start for (b, _), start in zip(part, starts, strict=True)]
                 ends, _ = self._generate_single_turn(prompts, None, {}, n)
                 ids = [[*start, *end][: self.max_completion_length] for start, end in zip(starts, ends, strict=True)]
                 texts = self._tokenizer.batch_decode(ids, skip_special_tokens=True)
-                plain = isinstance(said.completions[0], str)
+                plain = isinstance(said[0], str)
                 answers = texts if plain else [[{"role": "assistant", "content": text}] for text in texts]
                 rows = [inputs[b] for b, _ in part]
                 scored = super()._calculate_rewards(rows, [row["prompt"] for row in rows], answers, ids)
@@ -350,7 +341,7 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
         finally:
             for name in logs:
                 vars(self).pop(name)
-            self._scored, self._rewards = kept
+            self._scored = kept
         totals = iter(np.ma.masked_invalid(found[: len(jobs)]).reshape(-1, n).mean(axis=1).filled(np.nan))
         return [[float(next(totals)) for _ in own] for own in cuts]
 
@@ -362,8 +353,8 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
     def _standardised(self, rows: int) -> tuple[list[Aspect], list[np.ndarray]]:
         """Aspects of all ranks, and for each the standardised rewards of this rank's rows; groups span ranks."""
         mine: list[dict[Aspect, list[float | None]]] = [{} for _ in range(rows)]
-        for i, call in self._scored.items():
-            for row, score in zip(mine, call.scores, strict=True):
+        for i, scores in self._scored.items():
+            for row, score in zip(mine, scores, strict=True):
                 if isinstance(score, SentenceScore):
                     row |= {(i, name): [s.reward for s in parts] for name, parts in score.segments.items()}
         every = gather_object(mine)  # of all ranks, in their order

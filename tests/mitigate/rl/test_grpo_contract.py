@@ -60,7 +60,9 @@ def test_the_hook_exists_with_its_signature():
     hook = getattr(GRPOTrainer, "_generate_and_score_completions", None)
     assert hook is not None, moved("the method _generate_and_score_completions is gone")
     assert list(inspect.signature(hook).parameters) == ["self", "inputs"], moved("the hook takes other arguments")
-    for name in ("_prepare_inputs", "_compute_loss", "_calculate_rewards"):
+    given = list(inspect.signature(GRPOTrainer._calculate_rewards).parameters)
+    assert given == ["self", "inputs", "prompts", "completions", "completion_ids_list"], moved("rewards take others")
+    for name in ("_prepare_inputs", "_compute_loss"):
         assert hasattr(GRPOTrainer, name), moved(f"the method {name} is gone")
 
 
@@ -69,7 +71,10 @@ def test_outputs_and_attributes_that_are_read(trainer):
     shape = trainer.ours["completion_ids"].shape
     assert trainer.ours["advantages"].shape == shape, moved("completion_ids are no longer (B, T)")
     assert {"completion_mask", "prompt_ids", "prompt_mask"} <= trainer.ours.keys(), moved("the output lost its masks")
-    for name in ("num_generations", "num_generations_eval", "scale_rewards", "reward_weights", "reward_func_names"):
+    for name in (
+        "num_generations", "num_generations_eval", "scale_rewards", "reward_weights", "reward_func_names",
+        "eos_token_ids", "multi_objective_aggregation", "_tokenizer",
+    ):  # fmt: skip
         assert hasattr(trainer, name), moved(f"the attribute {name} is gone")
     assert trainer.scale_rewards in ("group", "batch", "none"), moved("scale_rewards has other values")
     assert "sentences/credited_tokens" in trainer.state.log_history[0], moved("_metrics no longer reaches the log")
