@@ -23,6 +23,7 @@ from starlette.routing import Route
 
 from mitigate.inference.correct import ABSTENTION
 from mitigate.inference.serve import FIELD, Held, Proxy, judged_stream, read_request
+from tests.helpers.engines_server import Reply, serving
 from tests.helpers.rule_annotator import LOST, REFERENCE, RIGHT, WRONG, RuleAnnotator
 
 annotated_stream, corrected_stream = (partial(judged_stream, held=held) for held in (False, True))
@@ -66,9 +67,10 @@ class Upstream:
         self.headers.append(dict(request.headers))
         if request.url.path == "/v1/models" and request.method == "GET":
             data = [{"id": "m", "object": "model"}]
-            return JSONResponse({"object": "list", "data": data, "query": str(request.url.query)})
+            return JSONResponse({"object": "list", "data": data})
         if request.url.path != "/v1/chat/completions":
-            return JSONResponse({}, 405)
+            path, query = request.scope["raw_path"].decode(), str(request.url.query)
+            return JSONResponse({"path": path, "method": request.method, "query": query}, 405)
         body = await request.json()
         self.seen.append(body)
         if self.status != 200:
@@ -156,7 +158,6 @@ def test_without_the_field_everything_passes_unchanged(proxy, upstream):
     assert FIELD not in (choice.model_extra or {})
     assert upstream.headers[0]["authorization"] == "Bearer the-key"
     assert models(proxy, "the-key") == ["m"]
-    assert call("GET", f"{proxy}/models?limit=3").json()["query"] == "limit=3"
 
 
 def test_an_answer_comes_back_annotated_or_corrected(proxy, upstream):
@@ -299,7 +300,7 @@ def test_token_is_required_and_not_forwarded(upstream):
         said = {"authorization": "Bearer secret", "origin": "https://page.example", "content-type": "text/plain"}
         assert call("POST", f"{url}/models", headers=said).status_code == 405  # the endpoint's own answer: no page
         asks = {"origin": "https://page.example", "access-control-request-method": "POST"}  # a browser has no token yet
-        assert call("OPTIONS", f"{url}/models", headers=asks).json() == {}  # the endpoint's own answer again
+        assert call("OPTIONS", f"{url}/models", headers=asks).json()["method"] == "OPTIONS"  # its own answer again
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "models/m"])
@@ -460,56 +461,43 @@ def test_events_end_where_the_standard_says(end, size):
 
 
 def test_odd_chunks_are_passed_or_joined():
-    def corrected(*chunks, rewrite=corrected_stream):
-        return asyncio.run(collected(rewrite, *[f"data: {json.dumps(c)}\n\n".encode() for c in chunks]))
+    def corrected(*chunks):
+        return asyncio.run(collected(corrected_stream, *[f"data: {json.dumps(c)}\n\n".encode() for c in chunks]))
 
     logged = delta("wrong", logprobs={"content": [{"token": "wrong"}]})
     out = corrected(logged, delta("", finish_reason="stop", logprobs={"t": "wrong"})).decode()
     assert out.replace('"seen": "wrong"', "").count("wrong") == 0
     call = {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{}"}}], "content": None}
     chunk = {"id": "x", "choices": [{"index": 0, "delta": call, "finish_reason": "tool_calls"}]}
-    assert corrected(chunk, rewrite=annotated_stream) == f"data: {json.dumps(chunk)}\n\n".encode()
     assert json.loads(corrected(chunk).decode().split("\n\n")[0].removeprefix("data: ")) == chunk
     assert received(corrected(delta("a\ud83d"), delta("\ude00")))[0] == "A\U0001f600"
 
 
-class Odd(Upstream):
-    """Replies that are unusual, as bytes: the status line and headers are uvicorn's."""
-
-    def __init__(self, data, kind="application/json", broken=False):
-        super().__init__()
-        self.data, self.kind, self.broken = data, kind, broken
-
-    async def any(self, request):
-        self.headers.append({"path": request.scope["raw_path"].decode(), "method": request.method})
-        length = {"content-length": str(len(self.data) + 9)} if self.broken else {}
-        return StreamingResponse(iter([self.data]), media_type=self.kind, headers=length)
-
-
-def post(behind, **body):
-    with running(behind.app()) as url, running(Proxy(url, RuleAnnotator()).app()) as own:
+def post(reply, **body):
+    """What the proxy makes of an unusual reply."""
+    with serving(lambda _: reply) as server, running(Proxy(server.url, RuleAnnotator()).app()) as own:
         body = {"messages": MESSAGES, FIELD: {"reference": REFERENCE, "action": "correct"}, **body}
-        return httpx2.post(f"{own}/chat/completions", json=body, timeout=60)
+        return call("POST", f"{own}/chat/completions", json=body)
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_odd_json_never_costs_the_answer(stream):
     """A server that doesn't stream where it is asked to; numbers and texts that strict JSON can't hold."""
     lone = f'{{"choices": [{{"message": {{"content": "{WRONG} A \\ud800 it is."}}, "logprobs": {{"x": -Infinity}}}}]}}'
-    reply = post(Odd(lone.encode()), stream=stream)
+    reply = post(Reply(raw=lone.encode()), stream=stream)
     (choice,) = json.loads(reply.content)["choices"]
     assert choice["message"]["content"] == f"{RIGHT} A \ud800 it is."
     assert choice["logprobs"] is None
     odd = b'{"choices": [{"message": "text"}]}'
-    assert post(Odd(odd)).content == odd
+    assert post(Reply(raw=odd)).content == odd
 
 
 @pytest.mark.parametrize(("action", "texts"), [("correct", [RIGHT]), ("annotate", [WRONG[:9], WRONG[9:], ""])])
 def test_a_broken_stream_loses_nothing(capfd, action, texts):
     """What came before the break is judged and sent as if it were whole, then the error is told."""
-    data = "".join(f"data: {json.dumps(delta(text))}\n\n" for text in (WRONG[:9], WRONG[9:])).encode()
-    wanted = {"reference": REFERENCE, "action": action}
-    reply = post(Odd(data + b'data: {"choi', "text/event-stream", broken=True), stream=True, **{FIELD: wanted})
+    data = "".join(f"data: {json.dumps(delta(text))}\n\n" for text in (WRONG[:9], WRONG[9:])) + 'data: {"choi'
+    broken = Reply(raw=f"{data}ces".encode(), content_type="text/event-stream", cut=len(data))
+    reply = post(broken, stream=True, **{FIELD: {"reference": REFERENCE, "action": action}})
     *chunks, last = [json.loads(part) for part in re.findall(r"data: (.*)\n\n", reply.text)]
     assert "broke off" in last["error"]["message"]
     assert [chunk["choices"][0]["delta"].get("content", "") for chunk in chunks] == texts
@@ -518,11 +506,9 @@ def test_a_broken_stream_loses_nothing(capfd, action, texts):
     assert said["hallucination_rate"] == (0 if action == "correct" else 1)
 
 
-def test_paths_and_methods_pass_as_they_are():
-    behind = Odd(b"{}")
-    with running(behind.app()) as url, running(Proxy(url, RuleAnnotator()).app()) as own:
-        assert httpx2.delete(f"{own}/models/org%2Fname%3Fx?y=%2F", timeout=60).status_code == 200
-    assert behind.headers == [{"path": "/v1/models/org%2Fname%3Fx", "method": "DELETE"}]
+def test_paths_and_methods_pass_as_they_are(proxy, upstream):
+    found = call("DELETE", f"{proxy}/models/org%2Fname%3Fx?y=%2F").json()
+    assert found == {"path": "/v1/models/org%2Fname%3Fx", "method": "DELETE", "query": "y=%2F"}
 
 
 @given(JSON)
