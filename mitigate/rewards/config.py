@@ -18,12 +18,36 @@ from pydantic import Field, ValidationInfo, field_validator
 from mitigate.io import UsageError
 from mitigate.recipes.config import Section, check, nearest, read_yaml
 from mitigate.rewards.aspects import ASPECTS, DEFAULT_WEIGHTS, check_label_rewards, worth
-from mitigate.rewards.inputs import Abstention, Columns, Text
 
 # Strict: true is no number, and neither is "2".
 Whole = Annotated[int, Field(strict=True)]
 Token = Annotated[int, Field(strict=True, ge=0)]
 Number = Annotated[float, Field(strict=True)]
+Text = Annotated[str, Field(min_length=1)]
+
+
+class Columns(Section):
+    """Names of the data set's columns that a reward reads; only the one of references must be there."""
+
+    reference: Text = "reference"  # the document to judge against
+    question: Text = "question"  # without this column it is the last user message of the prompt
+    points: Text = "points"  # lists of what a complete answer says; without it sentences of the reference
+    language: Text = "language"  # "en", "zh"…, handed to the annotator
+    answerable: Text = "answerable"  # true or false: whether the reference answers the question; for ``Abstention``
+
+
+class Abstention(Section):
+    """What "I can't tell from this document" is worth as a whole answer, between false (−1) and true (+1).
+
+    Where abstaining from all questions earns more than the answers of a policy that sometimes abstains, it learns that
+    and nothing else: with −0.25 and 1 it did (docs/results/rewards.md).
+
+    Source: the ternary reward of TruthRL (Wei et al. 2025), which gives 0; here it depends on the question.
+    """
+
+    # Also where the column does not say; null: the reward of the worst label.
+    answerable: Number | None = None
+    unanswerable: Number = 0.5
 
 
 class Judging(Section):

@@ -14,47 +14,19 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from statistics import fmean
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from annotators.base import Verdict
 from annotators.retrieval import BM25
 from annotators.text.language import declared_or_found, language_of, only_names
 from annotators.text.sentences import split_sentences
 from annotators.text.words import FUNCTION_WORDS, chinese_words, common_subsequence, is_chinese, units, words_of
-from mitigate.recipes.config import Section
 from mitigate.rewards.aspects import Judged, completeness
+from mitigate.rewards.config import RewardFile
 
 LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]+")
 Tags = tuple[str, str]
 """An opening and a closing tag."""
-Text = Annotated[str, Field(min_length=1)]
-
-
-class Columns(Section):
-    """Names of the data set's columns that a reward reads; only the one of references must be there."""
-
-    reference: Text = "reference"  # the document to judge against
-    question: Text = "question"  # without this column it is the last user message of the prompt
-    points: Text = "points"  # lists of what a complete answer says; without it sentences of the reference
-    language: Text = "language"  # "en", "zh"…, handed to the annotator
-    answerable: Text = "answerable"  # true or false: whether the reference answers the question; for ``Abstention``
-
-
-class Abstention(Section):
-    """What "I can't tell from this document" is worth as a whole answer, between false (−1) and true (+1).
-
-    Where abstaining from all questions earns more than the answers of a policy that sometimes abstains, it learns that
-    and nothing else: with −0.25 and 1 it did (docs/results/rewards.md).
-
-    Source: the ternary reward of TruthRL (Wei et al. 2025), which gives 0; here it depends on the question.
-    """
-
-    # Also where the column does not say; null: the reward of the worst label.
-    answerable: Annotated[float, Field(strict=True)] | None = None
-    unanswerable: Annotated[float, Field(strict=True)] = 0.5
-
 
 UNSCORED = ("no_reference", "no_question", "other_language")
 """Why a completion gets no score before anything is judged: its row lacks something, or the language is another."""
@@ -91,15 +63,14 @@ class Answer:
 
 @dataclass
 class Reader:
-    """Reads what TRL hands over; arguments as of ``SentenceReward``, and whether it needs a question."""
+    """Reads what TRL hands over, as the arguments of a ``SentenceReward`` say."""
 
-    columns: Columns
-    thinking: Tags | None
-    response: Tags | None
-    eos_token_ids: int | Sequence[int] | None
-    needs_question: bool
-    thinking_opened: bool = False
+    config: RewardFile
     _longest: int = 0  # tokens of the longest completion so far
+
+    @property
+    def needs_question(self) -> bool:
+        return not {"relevance", "completeness"}.isdisjoint(self.config.aspects)
 
     def __call__(
         self,
@@ -115,17 +86,17 @@ class Reader:
             if values is not None and len(values) != len(completions):
                 raise ValueError(f"reward: expected {len(completions)} {name}, one per completion, got {len(values)}")
         self.check_columns(data, len(completions), prompts=prompts is not None)
-        texts = [completion_text(completion) for completion in completions]
-        cut_off, self._longest = cut_offs(texts, completion_ids, self.eos_token_ids, self._longest)
+        texts, how = [completion_text(completion) for completion in completions], self.config
+        cut_off, self._longest = cut_offs(texts, completion_ids, how.eos_token_ids, self._longest)
         answers = []
         for i, text in enumerate(texts):
-            row = {default: data[name][i] for default, name in self.columns if name in data}
+            row = {default: data[name][i] for default, name in how.columns if name in data}
             question, language, points = (row.get(name) for name in ("question", "language", "points"))
             own = question_of(prompts[i]) if prompts is not None else ""
             told = points if isinstance(points, list | tuple) else ()
             answer = Answer(
                 text=text,
-                spans=tuple(sentence_spans(text, self.thinking, self.response, self.thinking_opened)),
+                spans=tuple(sentence_spans(text, how.thinking, how.response, how.thinking_opened)),
                 cut_off=cut_off[i],
                 reference=reference_text(row["reference"]),
                 question=((question if isinstance(question, str) else "") or own).strip(),
@@ -153,7 +124,7 @@ class Reader:
 
     def check_columns(self, data: Mapping[str, Any], rows: int, *, prompts: bool) -> None:
         """Raise ValueError where a column is missing, or has not as many values as rows."""
-        names = self.columns
+        names = self.config.columns
         if names.reference not in data:
             raise ValueError(
                 f"reward: expected a column {names.reference!r} with the text to judge against, got the columns "
@@ -174,7 +145,7 @@ class Reader:
 
     def check(self, data: Mapping[str, Any]) -> None:
         """As ``check_columns`` for a data set; raise ValueError also where a row has a value that can't be used."""
-        names = self.columns
+        names = self.config.columns
         rows = len(data.get(names.reference, ()))
         self.check_columns(data, rows, prompts="prompt" in data)
         kinds: dict[str, tuple[str, tuple[type, ...]]] = {

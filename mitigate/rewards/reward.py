@@ -137,9 +137,7 @@ class SentenceReward:
             )
         self.annotator = annotator
         self.label_rewards, self.aspects = check_label_rewards(config.label_rewards), config.aspects
-        needs_question = "relevance" in self.aspects or "completeness" in self.aspects
-        tags = config.thinking, config.response
-        self._read = Reader(config.columns, *tags, config.eos_token_ids, needs_question, config.thinking_opened)
+        self._read = Reader(config)
         self.__name__ = name
         self._verdicts = Verdicts(annotator, config.cache_size)
 

@@ -210,9 +210,8 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
         ids_BT: Any = out.get("completion_ids")
         there = shared_B is not None and ids_BT is not None and shared_B.shape == ids_BT.shape[:1]
         _expect(there, "its output holds no `advantages` (B,) beside `completion_ids` (B, T)")
-        once = all(len(scores) == len(ids_BT) for scores in self._scored.values())
-        _expect(once, "reward functions are not called once for each generation batch")
-        _expect(self._rewards is not None, "`_calculate_rewards` does not return the rewards of all functions")
+        once = self._rewards is not None and len(self._asked[0]) == len(ids_BT)
+        _expect(once, "`_calculate_rewards` is not called once for each generation batch")
         tokens_BT = self._token_advantages(shared_B, ids_BT)
         if self.credit.rollouts and self._mode() == "train":
             tokens_BT = self._rolled(inputs, out, tokens_BT)

@@ -8,7 +8,7 @@ import torch
 
 from annotators.operating import Calibration, OperatingPoint
 from annotators.records import SentenceAnnotation
-from mitigate.rewards.inputs import Abstention, Columns
+from mitigate.rewards.config import Abstention, Columns
 from mitigate.rewards.reward import SentenceReward, own_device
 from mitigate.rewards.segments import Segment
 from tests.helpers.standin import ExactAnnotator
