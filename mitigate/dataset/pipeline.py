@@ -154,8 +154,9 @@ def _read(build: Build) -> None:
     documents = build.file("02_documents")
     if documents.is_file() and documents.stat().st_size:  # a person may have corrected it
         say("02_documents: as an earlier start wrote it; delete it to have it made again")
-        files = (documents, rejected_path(documents))
-        read = sum(1 for _ in read_rows(files[0])), sum(1 for _ in read_rows(files[1])) if files[1].is_file() else 0
+        rows, broken = read_whole(documents, lambda _: [], None)
+        left_out = rejected_path(documents)
+        read = len(rows), broken + (len(read_rows(left_out)) if left_out.is_file() else 0)
     else:
         read = sources.read_corpus(corpus, documents)
     for name, (kept, bad) in (

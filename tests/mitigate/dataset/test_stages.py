@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.types import ChatResult, EngineError, Sample
-from mitigate.dataset import prompts, questions, stage
+from mitigate.dataset import pipeline, prompts, questions, stage
 from mitigate.dataset.export import anah_rows, corrected
 from mitigate.dataset.pipeline import Build
 from mitigate.dataset.prompts import parse_choice, parse_questions, parse_verdicts
@@ -190,6 +190,16 @@ def test_corrected_records_stay_and_new_ones_come(tmp_path):
     write_rows(source, [{**shared, "one": [answer("It is red.")]}, {**shared, "topic": "U", "one": [answer("New.")]}])
     assert questions.write_records(source, output, ["one"]) == (2, 0)
     assert [row["answer"] for row in read_rows(output)] == ["It is blue.", "New."]
+
+
+def test_a_document_that_was_broken_by_hand_is_told(tmp_path, capsys):
+    documents = write_rows(tmp_path / "02_documents.jsonl", [{"document": "a", "title": "A", "text": "x"}])
+    documents.write_bytes(documents.read_bytes() + b'{"document": "b",}')
+    topics = write_rows(tmp_path / "topics.jsonl", [{"topic": "A lamp"}])
+    build = Build(Options.model_construct(topics=topics, corpus=[]), tmp_path)
+    pipeline._read(build)
+    assert build.rejected == {"01_topics": 0, "02_documents": 1}
+    assert "02_documents.jsonl:2: expected one JSON object a line" in capsys.readouterr().err
 
 
 def test_stages_of_other_sources_are_refused(tmp_path):
