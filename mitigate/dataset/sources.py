@@ -231,19 +231,18 @@ def judge(topics: Sequence[Record], texts: Mapping[str, str], llm: LLM | None) -
         for n, topic in enumerate(topics):
             hard = [c for c in topic["candidates"] if c["match"] == "title"]
             chosen[n] = hard[0] if len(hard) == 1 else None
-    # The first candidates of all topics are asked about at once, then the second ones of the topics left, and so on.
-    columns = zip_longest(*(topic["candidates"] for topic in topics))
-    for column in columns if llm is not None else ():
-        candidates = {n: c for n, c in enumerate(column) if c is not None and chosen[n] is None}
-        heads = {n: (c["title"], head_of(texts[c["document"]], HEAD)) for n, c in candidates.items()}
-        chats = {n: prompts.judge_document(topics[n], *head) for n, head in heads.items()}
-        verdicts: dict[int, bool | None] = dict.fromkeys(candidates)
-        fill_verdicts(llm, verdicts, chats)  # type: ignore[arg-type]
-        for n, verdict in verdicts.items():
-            word = {True: "yes", False: "no", None: "unclear"}[verdict]
-            judged[n].append({"document": candidates[n]["document"], "verdict": word})
-            if verdict:
-                chosen[n] = candidates[n]
+    else:  # the first candidates of all topics are asked about at once, then the second ones of the topics left, …
+        for column in zip_longest(*(topic["candidates"] for topic in topics)):
+            candidates = {n: c for n, c in enumerate(column) if c is not None and chosen[n] is None}
+            heads = {n: (c["title"], head_of(texts[c["document"]], HEAD)) for n, c in candidates.items()}
+            chats = {n: prompts.judge_document(topics[n], *head) for n, head in heads.items()}
+            verdicts: dict[int, bool | None] = dict.fromkeys(candidates)
+            fill_verdicts(llm, verdicts, chats)
+            for n, verdict in verdicts.items():
+                word = {True: "yes", False: "no", None: "unclear"}[verdict]
+                judged[n].append({"document": candidates[n]["document"], "verdict": word})
+                if verdict:
+                    chosen[n] = candidates[n]
     rows = []
     for topic, said, document in zip(topics, judged, chosen, strict=True):
         taken = {key: document and document[key] for key in ("document", "title")}

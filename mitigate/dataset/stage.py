@@ -19,7 +19,7 @@ from engines.embedding import Embedder
 from engines.types import Chat, ChatResult, Engine, EngineError, Sampling, check_asked
 from fewl.expertise import yes_or_no
 from fewl.similarity import char_tfidf
-from mitigate.dataset.prompts import Messages, parse_verdicts
+from mitigate.dataset.prompts import parse_verdicts
 from mitigate.io import Record, read_lines, usage
 from mitigate.models import EngineName, ModelName
 from mitigate.recipes.config import Recipe, Section, recipes_folder
@@ -135,7 +135,7 @@ class LLM:
         return results
 
 
-def fill_verdicts(llm: LLM, verdicts: dict[Key, bool | None], chats: Mapping[Key, Messages]) -> None:
+def fill_verdicts(llm: LLM, verdicts: dict[Key, bool | None], chats: Mapping[Key, Chat]) -> None:
     """Ask one by one for the verdicts that are None, at most ``TURNS`` times."""
     for turn in range(TURNS):
         open_ = [key for key, verdict in verdicts.items() if verdict is None]

@@ -1,7 +1,7 @@
 """Which token is paid for which sentence: exact offsets from completion ids, group statistics, advantages.
 
-Pure functions. Nothing is ever re-encoded: the ids that were sampled are decoded once, in order, and each piece of
-text is counted towards the ids that made it. Leaves out where the sentences and their rewards come from
+Pure functions. Nothing is ever re-encoded: the ids that were sampled are decoded in order, and each piece of text is
+counted towards the ids that made it. Leaves out where the sentences and their rewards come from
 (`mitigate/rewards/reward.py`) and the trainers (`grpo.py`, `dpo.py`).
 
 Dimension suffixes: _B completions, _A aspects, _S segments of one completion, _T tokens of one completion.
@@ -70,7 +70,7 @@ def special_ids(tokenizer: Tokenizer) -> frozenset[int]:
 def token_spans(
     tokenizer: Tokenizer, ids: Sequence[int], special: frozenset[int] | None = None
 ) -> tuple[str, np.ndarray]:
-    """Decode `ids`, which have no padding, in one pass and find which characters each token touches.
+    """Decode `ids`, which have no padding, in order and find which characters each token touches.
 
     `tokenizer` is the Rust one (`PreTrainedTokenizerFast.backend_tokenizer`), `special` its `special_ids`, if known.
 

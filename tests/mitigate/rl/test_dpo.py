@@ -164,35 +164,39 @@ def test_unknown_loss_is_refused(tokenizer):
         MaskDPOCollator(tokenizer, SimpleNamespace(precompute_ref_log_probs=True))
 
 
+def masks(tokenizer, pair, loss="variant", **cut):
+    """What is kept of the chosen and of the rejected side."""
+    out = MaskDPOCollator(tokenizer, settings(**cut), loss)([pair])
+    if not cut:
+        assert out["attention_mask"].sum(1).tolist() == [13, 8]  # attention is as ever
+    return out["completion_mask"].tolist()
+
+
 def test_mask_by_hand(tokenizer):
-    out = MaskDPOCollator(tokenizer, settings())([pair_of(tokenizer)])
-    assert out["completion_mask"].tolist() == [CHOSEN, REJECTED + [0] * 5]
-    assert out["attention_mask"].sum(1).tolist() == [13, 8]  # attention is as ever
+    whole = [CHOSEN, REJECTED + [0] * 5]
+    assert masks(tokenizer, pair_of(tokenizer)) == whole
     published = pair_of(tokenizer)
     for side in ("chosen", "rejected"):
         text = published[side][0]["content"]
         published[f"{side}_item"] = published_item(text, published.pop(f"{side}_sentences"))
-    assert MaskDPOCollator(tokenizer, settings())([published])["completion_mask"].equal(out["completion_mask"])
+    assert masks(tokenizer, published) == whole
     cut = pair_of(tokenizer) | {"chosen_cut_off": True, "rejected_cut_off": True}  # nothing says where to stop
-    assert MaskDPOCollator(tokenizer, settings())([cut])["completion_mask"].tolist()[0] == [*CHOSEN[:-1], 0]
+    assert masks(tokenizer, cut)[0] == [*CHOSEN[:-1], 0]
     other = pair_of(tokenizer)
     turn = next(i for i in special_ids(tokenizer.backend_tokenizer) if i != tokenizer.eos_token_id)
     for side in ("chosen", "rejected"):  # as with Gemma and Phi, whose turns end with another token than eos
         other[f"{side}_ids"] = [*other[f"{side}_ids"][:-1], turn]
-    assert MaskDPOCollator(tokenizer, settings())([other])["completion_mask"].equal(out["completion_mask"])
-    paper = MaskDPOCollator(tokenizer, settings(), "paper")([cut])["completion_mask"].tolist()
-    assert paper == [[0, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 0], [0, 0, 0, 0, 1, 1, 1, 0] + [0] * 5]
+    assert masks(tokenizer, other) == whole
     # The paper leaves out the contradictory "Cé." (4 tokens) and the supported "Ef."; ends and spaces stay.
-    paper = MaskDPOCollator(tokenizer, settings(), "paper")([pair_of(tokenizer)])["completion_mask"].tolist()
-    assert paper == [[0, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 0, 1, 1, 1, 1] + [0] * 5]
+    chosen, rejected = [0, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1], [0, 0, 0, 0, 1, 1, 1]
+    assert masks(tokenizer, pair_of(tokenizer), "paper") == [[*chosen, 1], [*rejected, 1] + [0] * 5]
+    assert masks(tokenizer, cut, "paper") == [[*chosen, 0], [*rejected, 0] + [0] * 5]
 
 
 def test_mask_is_cut_as_trl_cuts_and_needs_sentences(tokenizer):
     pair = pair_of(tokenizer)
-    start = MaskDPOCollator(tokenizer, settings(6))([pair])
-    assert start["completion_mask"].tolist() == [CHOSEN[:6], REJECTED[:6]]
-    end = MaskDPOCollator(tokenizer, settings(6, "keep_end"))([pair])
-    assert end["completion_mask"].tolist() == [CHOSEN[-6:], REJECTED[-6:]]
+    assert masks(tokenizer, pair, max_length=6) == [CHOSEN[:6], REJECTED[:6]]
+    assert masks(tokenizer, pair, max_length=6, truncation_mode="keep_end") == [CHOSEN[-6:], REJECTED[-6:]]
     del pair["chosen_sentences"]
     message = r"expected a column chosen_sentences or chosen_item.*remove_unused_columns=False"
     with pytest.raises(ValueError, match=message):
