@@ -12,7 +12,6 @@ evidence that stands in the reference. A sentence of which no reply could be rea
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -21,18 +20,20 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from pydantic import BaseModel
+
 from annotators.base import Annotator, Sentence
 from annotators.generative import protocols
-from annotators.generative.protocols import NO_EVIDENCE, Item, Options, Request, Shown, Verdict, Windows
+from annotators.generative.prompts import Protocol
+from annotators.generative.protocols import NO_EVIDENCE, Item, Mode, Options, Request, Shown, Verdict, Windows
 from annotators.generative.tagged import locate_fragments, locate_words, restored
-from annotators.records import Edit, SentenceAnnotation
+from annotators.records import Edit, SentenceAnnotation, read_saved
 from annotators.retrieval import budget_of
 from annotators.text.language import declared_or_found, stated
 from annotators.text.sentences import anah_units, split_sentences
 from engines.types import ChatResult, Engine, canonical
 
 if TYPE_CHECKING:
-    from annotators.generative.prompts import Protocol
     from engines.embedding import Embedder
 
 
@@ -95,9 +96,10 @@ class GenerativeAnnotator(Annotator):
 
         spec = name.removeprefix("generative:")
         engine_spec = parse_engine(spec)
-        protocol, wordings, shown = trained_as(engine_spec.model)
-        if wordings and not {"templates", "preset"} & options.keys():
-            options = {"protocol": protocol, "prompt": wordings[0], **shown, **options}
+        trained = trained_as(engine_spec.model)
+        if trained.prompts and not {"templates", "preset"} & options.keys():
+            shown = trained.model_dump(include={"window", "window_tokens"}, exclude_unset=True)
+            options = {"protocol": trained.protocol, "prompt": trained.prompts[0], **shown, **options}
         chosen = protocols.options_of(options)
         protocols.check_engine(chosen, engine_spec.kind)
         of_kind: dict[str, dict[str, Any]] = {
@@ -222,22 +224,19 @@ def _language(declared: str | None, answer: str, reference: str) -> str:
     return next(known, "en")
 
 
-def trained_as(model: str) -> tuple[Protocol, list[str], dict[str, Any]]:
-    """Protocol, wordings and what was shown (``window``, ``window_tokens``) when a model was trained, by annotator.json
-    in its folder; no wordings without this file, ValueError where "prompts" in it is no list of names.
-    """
+class Trained(BaseModel):
+    """What annotator.json says of how a model was asked in training; that of older releases tells no window."""
+
+    protocol: Protocol = "tagged"
+    prompts: list[str] | None = None
+    window: Mode = "sentence"
+    window_tokens: int | None = None
+
+
+def trained_as(model: str) -> Trained:
+    """How a model was asked in training, by its folder; without wordings where no annotator.json is there."""
     path = Path(model).expanduser() / "annotator.json"
-    if not path.is_file():
-        return "tagged", [], {}
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: expected JSON: {error}; copy it again, or delete it and say a prompt") from error
-    prompts = (found.get("prompts") or []) if isinstance(found, dict) else found
-    if not (isinstance(found, dict) and isinstance(prompts, list) and all(isinstance(name, str) for name in prompts)):
-        raise ValueError(f'{path}: expected {{"prompts": ["plain", …]}}, got {str(found)[:60]}; copy it again')
-    shown = {key: found[key] for key in ("window", "window_tokens") if key in found}  # not of older releases
-    return found.get("protocol", "tagged"), prompts, shown
+    return read_saved(path, Trained) if path.is_file() else Trained()
 
 
 @lru_cache(maxsize=64)  # asked for each sentence of an answer

@@ -230,9 +230,9 @@ def untrained_wording(name: str, protocol: Protocol | None = None) -> dict[str, 
     from annotators.generative.prompts import names_of
     from engines import parse_engine
 
-    own, trained, _ = trained_as(parse_engine(engine_in(name) or "").model)
-    protocol = protocol or own
-    others = [prompt for prompt in names_of(protocol, "en") if prompt not in (trained or ["plain"])]
+    trained = trained_as(parse_engine(engine_in(name) or "").model)
+    protocol = protocol or trained.protocol
+    others = [prompt for prompt in names_of(protocol, "en") if prompt not in (trained.prompts or ["plain"])]
     if not others:
         raise UsageError("--disturbed-prompts: it was trained on every wording; give one of your own with --templates")
     return {"protocol": protocol, "prompt": f"{others[-1]}/question-first"}
