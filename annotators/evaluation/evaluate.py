@@ -24,7 +24,6 @@ SHOWN_TO_ANNOTATOR = ("id", "question", "reference", "answer", "sentence", "star
 CHUNK = 256
 MEANS = ("coverage", "auc", "balanced_accuracy", "balanced_accuracy_checked", "ece", "accuracy", "accuracy_checked",
          "macro_f1", "balanced_accuracy_4way", "ece_4way")  # fmt: skip
-Progress = Callable[[int, int], None]
 Ask = Callable[[Sequence[Mapping[str, Any]]], Sequence[SentenceAnnotation]]
 
 
@@ -62,13 +61,14 @@ def labelled(
 
 
 def predict(
-    annotator: Annotator, rows: Sequence[LabelledSentence], progress: Progress | None = None, *,
+    annotator: Annotator, rows: Sequence[LabelledSentence], progress: Callable[[int], object] | None = None, *,
     parametric: bool = False, ask: Ask | None = None,
 ) -> list[SentenceAnnotation]:  # fmt: skip
     """Ask the annotator in chunks of about ``CHUNK`` rows, those of one answer that stand together in one chunk.
 
-    ``progress`` is called with (done, all); ``parametric`` hides the reference, so that only what the model knows is
-    left; ``ask`` stands in for the annotator's ``predict``. ValueError where the number of judgements is wrong.
+    ``progress`` is called with the number of rows judged so far; ``parametric`` hides the reference, so that only what
+    the model knows is left; ``ask`` stands in for the annotator's ``predict``. ValueError where the number of
+    judgements is wrong.
     """
     judged: list[SentenceAnnotation] = []
     for start, end in _chunks(rows):
@@ -78,7 +78,7 @@ def predict(
             raise ValueError(f"{annotator.name}: expected {len(chunk)} judgements, got {len(answers)}")
         judged += answers
         if progress:
-            progress(len(judged), len(rows))
+            progress(len(judged))
     return judged
 
 

@@ -137,10 +137,8 @@ def run(args: Args) -> int:
         with closing(annotator):
             tell_cost(annotator, (row.shown(parametric=args.without_reference) for row in rows), given=True)
             with progress("judging", len(rows)) as tell:
-                judged = predict(
-                    annotator, rows, lambda done, _: tell(done), parametric=args.without_reference,
-                    ask=kept.asking(name, annotator),
-                )  # fmt: skip
+                ask = kept.asking(name, annotator)
+                judged = predict(annotator, rows, tell, parametric=args.without_reference, ask=ask)
             similarity: list[float | None] | None = None
             models: dict[str, str] = {}
             if args.bertscore:

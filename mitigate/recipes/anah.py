@@ -282,10 +282,8 @@ def _measured(
     with closing(_open(row, name, folder)) as annotator:
         print(f"# {name}: {annotator.name}, {len(rows)} sentences", flush=True)
         with progress("judging", len(rows)) as tell:
-            judged = predict(
-                annotator, rows, lambda done, _: tell(done), parametric=row.without_reference,
-                ask=Judgements(folder / KEPT.format(name)).asking(name, annotator),
-            )  # fmt: skip
+            ask = Judgements(folder / KEPT.format(name)).asking(name, annotator)
+            judged = predict(annotator, rows, tell, parametric=row.without_reference, ask=ask)
     file = f"judged.{name}.jsonl"
     folder.write_rows(file, judgement_lines(rows, judged, annotator.name, row.without_reference))
     refuse_failures(f"rows.{name}", (one.status for one in judged), options.max_failed, "max_failed ")

@@ -63,10 +63,10 @@ def test_annotator_sees_no_labels_and_ordered_chunks() -> None:
     rows = [labelled_row(f"{i} supported 0.5", "supported", fragments=["abcd"], correction="x") for i in range(600)]
     stand_in, steps = StandIn(), []
     sentences = labelled(rows, ["f"] * 600, ["g"] * 600)
-    judged = predict(stand_in, sentences, lambda done, total: steps.append((done, total)))
+    judged = predict(stand_in, sentences, steps.append)
     assert [a.text for a in judged] == [row["sentence"] for row in rows]
     assert stand_in.chunks == [256, 256, 88]
-    assert steps == [(256, 600), (512, 600), (600, 600)]
+    assert steps == [256, 512, 600]
     assert {key for row in stand_in.seen for key in row} == {"id", "lang", "reference", "sentence"}
 
 
