@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from annotators.evaluation.anah import gold_edits
-from annotators.generative.prompts import Chooser, Protocol, built_in
+from annotators.generative.prompts import MARKS, Chooser, Protocol, built_in
 from annotators.generative.protocols import CHOICES, Item, Shown, Windows
 from annotators.generative.tagged import neutral, write_tagged
 from annotators.records import LABELS
@@ -138,11 +138,9 @@ def dialogue_samples(rows: Iterable[Mapping[str, Any]]) -> Iterator[Sample]:
 
 
 def mix(samples: Mapping[Task, Sequence[Sample]], shares: Mapping[Task, float], seed: int = 0) -> list[Sample]:
-    """All annotation samples, and of each other task, as far as there are any, what its share is to that of annotation;
-    ValueError where that is 0.
+    """All annotation samples, and of each other task, as far as there are any, what its share is to that of annotation,
+    which is above 0.
     """
-    if shares.get("annotation", 0) <= 0:
-        raise ValueError(f"expected a share of annotation above 0, got {shares.get('annotation', 0)}")
     draw = random.Random(seed)
     chosen = list(samples["annotation"])
     whole = len(chosen) / shares["annotation"]
@@ -183,8 +181,8 @@ def _wording(task: str, language: str, several: bool, draw: random.Random) -> st
 
 
 def _document(reference: str, language: str) -> str:
-    name = "文档" if language == "zh" else "document"
-    return f"<{name}>\n{neutral(reference)}\n</{name}>"
+    mark = MARKS[language]["reference"]
+    return f"<{mark}>\n{neutral(reference)}\n</{mark}>"
 
 
 def _user(text: str) -> Message:
