@@ -1,7 +1,6 @@
 """The protocol of the ANAH paper: texts of annotations, splits, comparison, without references, other wordings."""
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -234,20 +233,3 @@ def test_a_wording_that_was_not_trained_on(
     (tmp_path / "annotator.json").write_text(json.dumps({"prompts": names_of("tagged", "en")}))
     assert main(["evaluate", "--input", str(data), "--annotator", name, "--disturbed-prompts"]) == 2
     assert "--disturbed-prompts: it was trained on every wording" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("args", "message"), [
-    (["--annotator", "embedded", "--disturbed-prompts"], "embedded is asked in no words"),
-    (["--annotator", "embedded", "--without-reference"], "embedded judges against a reference"),
-    (["--annotator", "embedded", "--bertscore", "packaged"], "expected --texts beside it"),
-    (["--annotator", "embedded", "--judgements", "{data}"], "would be written over"),
-    (["--annotator", "a", "--compare", "a", "b"], "not allowed with"),
-    ([], "one of the arguments --annotator --compare --replies is required"),
-])  # fmt: skip
-def test_wrong_usage(args: list[str], message: str, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    try:
-        code: Any = main(["evaluate", "--input", str(data), *[a.format(data=data) for a in args]])
-    except SystemExit as stop:  # argparse's own
-        code = stop.code
-    assert code == 2
-    assert re.search(message, capsys.readouterr().err)

@@ -225,7 +225,7 @@ def test_neutral_text_has_no_tags(text: str) -> None:
 def test_hostile_lengths_take_no_time() -> None:
     start = time.process_time()
     for body in ('"a" to "' * 2400, '"' * 19_000, '"a" ' * 4800, '"a" to "b' + '" and "' * 2700, "<" * 19_000,
-                 "< " * 9_000, "<SEP>" * 3_800, "1. " * 6_000):  # fmt: skip
+                 "< " * 9_000, "<SEP>" * 3_800, "1. " * 6_000, "<Reference>a" + "\n" * 15_000 + "b"):  # fmt: skip
         for parse in (parse_tagged, parse_points, tags.parse_type):
             with suppress(ParseFailure):
                 parse("<Hallucination> Contradictory <Correction> " + body)
@@ -327,9 +327,3 @@ def test_every_piece_of_a_text_is_found(text: str, a: int, b: int) -> None:
         assert text[found.start : found.end] == found.text
         assert folded(found.text)[0] == folded(piece)[0] or found.match < 1
     assert len(folded(text)[0]) == len(folded(text)[1])
-
-
-def test_blank_lines_take_no_time():
-    begun = time.process_time()
-    parse_tagged("<Reference>a" + "\n" * 15_000 + "b\n<Hallucination> Contradictory")
-    assert time.process_time() - begun < 2
