@@ -41,23 +41,15 @@ def group_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def joined(keys_of_row: Iterable[Sequence[str]]) -> list[str]:
     """The group of each row, by its smallest key: rows that have a key in common are one, transitively."""
-    parent: dict[str, str] = {}
+    from scipy.cluster.hierarchy import DisjointSet
 
-    def find(key: str) -> str:
-        while parent[key] != key:
-            parent[key] = parent[parent[key]]
-            key = parent[key]
-        return key
-
-    first: list[str] = []
-    for keys in keys_of_row:
-        for key in keys:
-            parent.setdefault(key, key)
-        for key in keys[1:]:
-            low, high = sorted((find(keys[0]), find(key)))
-            parent[high] = low
-        first.append(keys[0])
-    return [find(key) for key in first]
+    rows = list(keys_of_row)
+    sets = DisjointSet(key for keys in rows for key in keys)
+    for first, *others in rows:
+        for key in others:
+            sets.merge(first, key)
+    name_of = {key: min(group) for group in sets.subsets() for key in group}
+    return [name_of[keys[0]] for keys in rows]
 
 
 def fold_of(group: str) -> int:
