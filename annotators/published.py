@@ -89,7 +89,7 @@ class PairAnnotator(Annotator):
 
     def __init__(
         self, name: str, fingerprint: str, model: Any, tokenizer: PreTrainedTokenizerBase, *, form: Form,
-        forward: Forward, limit: int, evidence: int, order: Sequence[int | None] = (1, None, 0),
+        forward: Forward, limit: int, evidence: int, order: Sequence[int | None],
     ) -> None:  # fmt: skip
         self.name, self.fingerprint = name, fingerprint
         self.model, self.tokenizer = model, tokenizer

@@ -17,7 +17,6 @@ import numpy as np
 from annotators.evaluation.metrics import Floats, Statistic, bootstrap, minus, share_of
 from annotators.records import HALLUCINATED, LABELS, SentenceAnnotation
 
-Interval = tuple[float, float] | None
 FIRST, AFTER_NONE, AFTER_SOME = 0, 1, 2
 FIGURES = ("first", "after_none", "after_some", "difference", "difference_if_shuffled", "effect_of_order")
 
@@ -27,7 +26,7 @@ class Figure:
     """A share or difference of shares in [−1, 1] (None without sentences), its 95 % interval, and sentences."""
 
     value: float | None
-    interval: Interval
+    interval: tuple[float, float] | None
     n: int
 
 
@@ -55,7 +54,7 @@ def expected_counts(n: int, h: int) -> np.ndarray:
     return np.array([[1.0, share], [none, none_h], [n - 1 - none, h - share - none_h]])
 
 
-def accumulation(answers: Sequence[Sequence[bool]], *, n_resamples: int = 1000, seed: int = 0) -> dict[str, Figure]:
+def accumulation(answers: Sequence[Sequence[bool]], *, n_resamples: int = 1000) -> dict[str, Figure]:
     """All ``FIGURES`` of answers, which say in order whether each judged sentence is hallucinated."""
     seen_A32 = np.array([counts_of(answer) for answer in answers]).reshape(-1, 3, 2)
     random_A32 = np.array([expected_counts(len(a), sum(a)) for a in answers]).reshape(-1, 3, 2)
@@ -74,7 +73,7 @@ def accumulation(answers: Sequence[Sequence[bool]], *, n_resamples: int = 1000, 
     difference = minus(shares[AFTER_SOME], shares[AFTER_NONE])
     shuffled = minus(share(random_A32, AFTER_SOME), share(random_A32, AFTER_NONE))
     statistics = dict(zip(FIGURES, [*shares, difference, shuffled, minus(difference, shuffled)], strict=True))
-    intervals = bootstrap(statistics, range(len(answers)), n_resamples, seed)
+    intervals = bootstrap(statistics, range(len(answers)), n_resamples)
     ones = np.ones(len(answers))
     return {
         name: Figure(statistic(ones), intervals[name], n)
@@ -107,7 +106,7 @@ def kappa(first: Sequence[str], second: Sequence[str], weights: Floats) -> float
 
 
 def agreement(
-    pairs: Sequence[tuple[Judged, Judged]], groups: Sequence[Hashable], *, n_resamples: int = 1000, seed: int = 0
+    pairs: Sequence[tuple[Judged, Judged]], groups: Sequence[Hashable], *, n_resamples: int = 1000
 ) -> dict[str, Figure]:
     """Figures of (n,) pairs of judgements of the same sentence, the second one counting as right; groups are answers.
 
@@ -139,7 +138,7 @@ def agreement(
     }
     parts = {name: (share_of(right, among), among) for name, (right, among) in shares.items()}
     parts["kappa"] = (lambda weights: kappa(first, second, weights), everything)
-    intervals = bootstrap({name: part for name, (part, _) in parts.items()}, groups, n_resamples, seed)
+    intervals = bootstrap({name: part for name, (part, _) in parts.items()}, groups, n_resamples)
     return {
         name: Figure(part(np.ones(len(pairs))), intervals[name], int(among.sum()))
         for name, (part, among) in parts.items()

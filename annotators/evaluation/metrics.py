@@ -133,19 +133,19 @@ def supported_score(scores: Sequence[Mapping[Any, float] | None]) -> Floats:
     return np.array([np.nan if row is None else share(row["supported"], 1.0 - row["no_fact"]) for row in scores], float)
 
 
-def ece(probability: ArrayLike, outcome: ArrayLike, n_bins: int = N_BINS) -> float | None:
-    """Expected calibration error over equal-width bins, lower is better; (n,) rows with NaN are left out.
+def ece(probability: ArrayLike, outcome: ArrayLike) -> float | None:
+    """Expected calibration error of (n,) rows, lower is better; those with NaN are left out.
 
-    Σ_b n_b / n · |mean probability of b − share of outcomes in b|, bins [0, 1/B), …, [(B−1)/B, 1]. Source: Naeini et
-    al. 2015; Guo et al. 2017, equation 3.
+    Σ_b n_b / n · |mean probability of b − share of outcomes in b|, b of the B = ``N_BINS`` bins [0, 1/B), …,
+    [(B−1)/B, 1]. Source: Naeini et al. 2015; Guo et al. 2017, equation 3.
     """
     p, y = np.asarray(probability, dtype=np.float64), np.asarray(outcome, dtype=np.float64)
     kept = ~np.isnan(p)
     if not kept.any():
         return None
     p, y = p[kept], y[kept]
-    bins = np.minimum((p * n_bins).astype(np.int64), n_bins - 1)
-    return float(np.abs(np.bincount(bins, p - y, minlength=n_bins)).sum() / len(p))
+    bins = np.minimum((p * N_BINS).astype(np.int64), N_BINS - 1)
+    return float(np.abs(np.bincount(bins, p - y, minlength=N_BINS)).sum() / len(p))
 
 
 def four_way(gold: Ints, predicted: Ints) -> dict[str, Any]:
@@ -189,15 +189,14 @@ def share_of(right: NDArray[Any], rows: NDArray[np.bool_]) -> Statistic:
 
 
 def two_way_statistics(
-    gold: Sequence[str],
-    predicted: Sequence[str | None],
-    scores: Sequence[Mapping[Any, float] | None] | None = None,
-    support: ArrayLike | None = None,
+    gold: Sequence[str], predicted: Sequence[str | None], support: ArrayLike
 ) -> dict[str, Statistic]:
-    """``balanced_accuracy`` and ``auc`` as functions of row weights; ``support`` is any score instead of ``scores``."""
+    """``balanced_accuracy`` and ``auc`` as functions of row weights; ``support`` is any score that is higher for true
+    sentences, NaN where there is none.
+    """
     truth, guess = two_way_gold(gold), _two_way_predicted(predicted)
     recalls = [share_of(guess == truth, truth == side) for side in (0, 1)]
-    value = supported_score(scores or [None] * len(gold)) if support is None else np.asarray(support, float)
+    value = np.asarray(support, float)
     ranked = ~np.isnan(truth) & ~np.isnan(value)
     levels, rank = np.unique(value[ranked], return_inverse=True)
     positive = truth[ranked] == 1
@@ -239,24 +238,19 @@ def statistics(
         return float((2 * hits[own > 0] / both[own > 0]).mean()) if own.any() else None
 
     of_four = {"accuracy": share_of(codes == choices, four), "macro_f1": macro}
-    return {**two_way_statistics(gold, predicted, scores), **of_four}
+    return {**two_way_statistics(gold, predicted, supported_score(scores)), **of_four}
 
 
 def summarise(
-    gold: Sequence[str], predicted: Sequence[str | None], scores: Sequence[Mapping[Any, float] | None] | None = None, *,
-    two_way_only: Sequence[bool] | None = None, groups: Sequence[Hashable] | None = None, n_resamples: int = 1000,
-    seed: int = 0,
+    gold: Sequence[str], predicted: Sequence[str | None], scores: Sequence[Mapping[Any, float] | None],
+    two_way_only: Sequence[bool], groups: Sequence[Hashable], n_resamples: int, seed: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
     """All figures of (n,) rows, with their counts, classes, confusions and 95 % intervals; see the return statement.
 
     ``gold`` are ``LABELS`` or "unsupported", ``predicted`` is None where unchecked. ``two_way_only`` marks rows of
-    supported/unsupported sources, whose "supported" enters no four-way figure. ``groups`` are drawn for the intervals;
-    by default each row is its own. ValueError where a gold label is unknown or a score no probability.
+    supported/unsupported sources, whose "supported" enters no four-way figure. ``groups`` are drawn for the intervals.
+    ValueError where a gold label is unknown or a score no probability.
     """
-    n = len(gold)
-    scores = [None] * n if scores is None else scores
-    two_way_only = [False] * n if two_way_only is None else two_way_only
-    groups = range(n) if groups is None else groups
     if unknown := sorted({str(label) for label in gold} - set(GOLD_LABELS)):
         raise ValueError(f"unknown gold labels {unknown}; expected {', '.join(GOLD_LABELS)}")
     if any(not 0 <= row[label] <= 1 for row in scores if row is not None for label in LABELS):
@@ -272,14 +266,14 @@ def summarise(
     of_weights = statistics(gold, predicted, scores, two_way_only)
     limits = bootstrap({name: of_weights[name] for name in WITH_INTERVALS}, groups, n_resamples, seed)
     return {
-        "n": n,
+        "n": len(gold),
         "n_two_way": int(two.sum()),
         "n_auc": int((two & ~np.isnan(value)).sum()),
         "n_four_way": int(four.sum()),
         "n_groups": len(set(groups)),
-        "coverage": float(checked.mean()) if n else None,
-        "auc": of_weights["auc"](np.ones(n)),
-        "balanced_accuracy": of_weights["balanced_accuracy"](np.ones(n)),
+        "coverage": float(checked.mean()) if len(gold) else None,
+        "auc": of_weights["auc"](np.ones(len(gold))),
+        "balanced_accuracy": of_weights["balanced_accuracy"](np.ones(len(gold))),
         "balanced_accuracy_checked": of_weights["balanced_accuracy"](checked.astype(np.float64)),
         "ece": ece(value[two], truth[two]),
         "accuracy_checked": of_weights["accuracy"](checked.astype(np.float64)),

@@ -68,6 +68,11 @@ def test_supported_score() -> None:
     assert math.isnan(value[2])
 
 
+def summary(gold: Any, predicted: Any, scores: Any = None, two_way: Any = None) -> dict[str, Any]:
+    n = len(gold)
+    return m.summarise(gold, predicted, scores or [None] * n, two_way or [False] * n, range(n), n_resamples=0)
+
+
 def _scores(*values: float) -> dict[str, float]:
     return dict(zip(LABELS, values, strict=True))
 
@@ -87,8 +92,8 @@ HAND: list[tuple[str, str | None, dict[str, float] | None, bool]] = [
 
 def test_summary_by_hand() -> None:
     gold, predicted, scores, two_way = zip(*HAND, strict=True)
-    figures = m.summarise(gold, predicted, scores, two_way_only=two_way, n_resamples=0)
-    assert m.summarise(gold, predicted, scores, n_resamples=0)["n_four_way"] == 7  # without two-way flags
+    figures = summary(gold, predicted, scores, two_way)
+    assert summary(gold, predicted, scores)["n_four_way"] == 7  # without two-way flags
     assert (figures["n"], figures["n_two_way"], figures["n_auc"], figures["n_four_way"]) == (8, 7, 6, 6)
     assert figures["coverage"] == pytest.approx(7 / 8)
     # Not hallucinated: 3 of 3 right (a predicted no_fact is right). Hallucinated: 2 of 4 (one unchecked).
@@ -121,46 +126,46 @@ def test_summary_by_hand() -> None:
 
 
 def test_nothing_is_none_never_zero() -> None:
-    figures = m.summarise([], [], [])
+    figures = summary([], [], [])
     for name in ("coverage", "auc", "balanced_accuracy", "ece", "accuracy", "macro_f1", "ece_4way"):
         assert figures[name] is None, name
-    only_supported = m.summarise(["supported"] * 3, ["supported", None, "no_fact"])
+    only_supported = summary(["supported"] * 3, ["supported", None, "no_fact"])
     for name in ("auc", "balanced_accuracy", "balanced_accuracy_4way", "ece"):  # no scores and one class
         assert only_supported[name] is None, name
     assert only_supported["accuracy"] == pytest.approx(1 / 3)
-    nothing_checked = m.summarise(["supported", "contradictory"], [None, None])
+    nothing_checked = summary(["supported", "contradictory"], [None, None])
     assert nothing_checked["accuracy"] == 0.0
     assert nothing_checked["accuracy_checked"] is None
     assert nothing_checked["balanced_accuracy_checked"] is None
-    two_way = m.summarise(["unsupported", "supported"], ["supported"] * 2, two_way_only=[True, True])
+    two_way = summary(["unsupported", "supported"], ["supported"] * 2, two_way=[True, True])
     assert two_way["accuracy"] is None
     assert two_way["balanced_accuracy"] == 0.5
 
 
 def test_unsure_rows_are_ranked_and_unchecked() -> None:
     scores = [_scores(0.9, 0.1, 0.0, 0.0), _scores(0.1, 0.9, 0.0, 0.0)]
-    figures = m.summarise(["supported", "contradictory"], [None, "contradictory"], scores)
+    figures = summary(["supported", "contradictory"], [None, "contradictory"], scores)
     assert (figures["n_auc"], figures["auc"]) == (2, 1.0)
     assert (figures["coverage"], figures["balanced_accuracy"]) == (0.5, 0.5)
 
 
 def test_summary_refuses_what_it_cannot_judge() -> None:
     with pytest.raises(ValueError, match="unknown gold labels \\['entailed'\\]; expected supported"):
-        m.summarise(["entailed"], ["supported"])
+        summary(["entailed"], ["supported"])
     with pytest.raises(ValueError, match="between 0 and 1"):
-        m.summarise(["supported"], ["supported"], [_scores(math.nan, 0, 0, 0)])
+        summary(["supported"], ["supported"], [_scores(math.nan, 0, 0, 0)])
 
 
 def test_macro_f1_is_over_gold_classes() -> None:
     gold, predicted = ["supported", "supported", "contradictory"], ["supported", "no_fact", "contradictory"]
     # supported 2·1/(2+1) = 2/3, contradictory 1; no_fact was only predicted and adds no zero.
-    assert m.summarise(gold, predicted)["macro_f1"] == pytest.approx((2 / 3 + 1) / 2)
+    assert summary(gold, predicted)["macro_f1"] == pytest.approx((2 / 3 + 1) / 2)
 
 
 def test_ece_by_hand() -> None:
-    # Two bins. [0, 0.5): 0.2, 0.4 with outcomes 0, 1: |0.3 − 0.5| · 2/4.
-    # [0.5, 1]: 0.5, 1.0 with outcomes 1, 1: 0.25 · 2/4.
-    assert m.ece([0.2, 0.4, 0.5, 1.0], [0, 1, 1, 1], n_bins=2) == pytest.approx(0.1 + 0.125)
+    # Fifteen bins. [3/15, 4/15): 0.2, 0.24 with outcomes 0, 1: |0.22 − 0.5| · 2/4.
+    # [14/15, 1]: 0.96, 1.0 with outcomes 1, 0: |0.98 − 0.5| · 2/4.
+    assert m.ece([0.2, 0.24, 0.96, 1.0], [0, 1, 1, 0]) == pytest.approx(0.14 + 0.24)
     assert m.ece([math.nan, 1.0], [0, 1]) == 0.0
     assert m.ece([], []) is None
 
