@@ -40,7 +40,7 @@ class Abstention(Section):
     """What "I can't tell from this document" is worth as a whole answer, between false (−1) and true (+1).
 
     Where abstaining from all questions earns more than the answers of a policy that sometimes abstains, it learns that
-    and nothing else: with −0.25 and 1 it did (docs/results/rewards.md).
+    and nothing else: with −0.25 and 1 it did (docs/rewards.md, "Red team").
 
     Source: the ternary reward of TruthRL (Wei et al. 2025), which gives 0; here it depends on the question.
     """
@@ -83,7 +83,7 @@ class Reward(Judging):
     )
     target_sentences: Whole = Field(default=4, ge=1, description="credited ones, for the full length reward")
     max_words: Whole = Field(default=150, ge=1, description="or characters of Chinese, beyond which length is punished")
-    copy_share: Number | None = Field(default=0.8, gt=0, le=1, description="density of a copy; null: copies are fine")
+    copy_share: Number | None = Field(default=0.8, gt=0, le=1, description="copying of a copy; null: copies are fine")
     abstention: Abstention | None = Field(default=None, description="what “I can't tell” is worth; null: the worst")
 
     @field_validator("aspects")
