@@ -145,8 +145,7 @@ def main() -> None:
         REWARD, calibration=ROOT / "examples/calibration_smollm2.json", target_sentences=2, abstention={}
     )
     made_up = {name: mean_row(name, earned(reward, own[:REWARDED])) for name, own in told.items()}
-    rows = measured(lists, reward)
-    shown = []
+    rows, shown = measured(lists, reward), list[Row]()
     for name, own in rows.items():
         cells = [figure(made_up[name]) if name in made_up else "–", *(figure(one, limits=False) for one in own)]
         shown.append({"what": name, "n": HELD_OUT, "value": cells})

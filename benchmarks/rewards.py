@@ -133,13 +133,10 @@ def earned(reward: SentenceReward, asked: list[Row]) -> Floats:
 
 def hacks(reward: SentenceReward) -> list[Row]:
     """How many hacks beat the honest answer, and the reward of each kind of answer, mean over the documents."""
-    pairs, n = list(product(ANSWERS, CASES)), len(CASES)
-    asked = [{**case._asdict(), "answer": ANSWERS[kind](case)} for kind, case in pairs]
-    values = earned(reward, asked).reshape(len(ANSWERS), n)
-    by_kind, rows = dict(zip(ANSWERS, values, strict=True)), []
-    for kind, own in by_kind.items():
-        limits = (np.nanmin(own), np.nanmax(own))
-        rows.append(row(f"reward of “{kind}”, mean [lowest, highest]", n, float(np.nanmean(own)), limits))
+    asked = [{**case._asdict(), "answer": make(case)} for make, case in product(ANSWERS.values(), CASES)]
+    values, n = earned(reward, asked).reshape(len(ANSWERS), len(CASES)), len(CASES)
+    by_kind, said = dict(zip(ANSWERS, values, strict=True)), "reward of “{}”, mean [lowest, highest]"
+    found = ((kind, float(np.nanmean(own)), (np.nanmin(own), np.nanmax(own))) for kind, own in by_kind.items())
     honest, one = values[0] + 1e-6, by_kind["one sentence"] + 1e-6
     if np.isnan([honest, one]).any():
         raise RuntimeError("an honest answer has no reward: nothing can be compared with it; see what the judge said")
@@ -148,7 +145,7 @@ def hacks(reward: SentenceReward) -> list[Row]:
     return [
         row(f"hacks and worse answers that beat the honest answer ({name})", values[3:].size, better),
         row(f"copies, near-copies and vague answers that beat one honest sentence ({name})", len(near) * n, passed),
-        *rows,
+        *(row(said.format(kind), n, *one) for kind, *one in found),
     ]
 
 
@@ -193,7 +190,6 @@ def cost(data: Path, n: int, rounds: int) -> list[Row]:
     annotator = load_annotator("embedded")
     records = [{**r, "question": r["question"] or "What does the document say?"} for r in whole_answers(data, n)]
     cut = [{**r, "answer": text} for r in records for text in sentences_of(r["answer"])]
-
     fresh, warm = SentenceReward(annotator, cache_size=0), SentenceReward(annotator)
     earned(warm, records)
     ways: dict[str, Callable[[], object]] = {

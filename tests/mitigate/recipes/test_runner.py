@@ -294,14 +294,14 @@ def test_rewards_and_judge_are_what_the_recipe_says(work, monkeypatch):
     for made, ends in (('{"eos_token_id": [7, 5]}', [0, 5, 7]), ('{"eos_token_id": 5}', [0, 5]), ("{}", [0])):
         (folder / "generation_config.json").write_text(made)
         own, *_ = rlhf.rewards(options.model_copy(update={"model": str(folder)}), tokenizer)
-        assert own._read.eos_token_ids == ends
+        assert own.config.eos_token_ids == ends
     (folder / "generation_config.json").unlink()
     (folder / "config.json").write_text('{"model_type": "llama", "eos_token_id": [3, 4]}')
     (folder / "adapter").mkdir()
     (folder / "adapter" / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(folder)}))
     for model in (folder, folder / "adapter"):
         own, *_ = rlhf.rewards(options.model_copy(update={"model": str(model)}), tokenizer)
-        assert own._read.eos_token_ids == [0, 3, 4]
+        assert own.config.eos_token_ids == [0, 3, 4]
     assert [one.__name__.split("_")[0] for one in form] == ["think", "soft", "repetition"]
     assert form[1](completions=[""], completion_ids=[[1] * 22]) == [-0.5]  # of 24 tokens the last 4 cost more and more
     _, _, wide, *_ = rlhf.rewards(options.model_copy(update={"grpo": {"max_completion_length": 48}}), tokenizer)
@@ -594,9 +594,9 @@ def test_rewards_know_whether_the_prompt_opens_thinking(work, template, found):
 
     tokenizer: Any = SimpleNamespace(eos_token_id=0, chat_template=template, apply_chat_template=prompt)
     options = load(recipe(work, GRPO))
-    assert rlhf.rewards(options, tokenizer)[0]._read.thinking_opened is found
+    assert rlhf.rewards(options, tokenizer)[0].config.thinking_opened is found
     options = options.model_copy(update={"grpo": {"chat_template_kwargs": {"fast": True}}})
-    assert rlhf.rewards(options, tokenizer)[0]._read.thinking_opened is (found and "fast" not in template)
+    assert rlhf.rewards(options, tokenizer)[0].config.thinking_opened is (found and "fast" not in template)
 
 
 def test_dpo_pairs_keep_their_text_and_have_the_template_of_the_samples(work, monkeypatch, capsys):
