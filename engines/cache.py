@@ -112,6 +112,11 @@ class ResponseCache:
             raise self._damaged(error) from error
 
     def _damaged(self, error: object) -> CacheError:
+        if "not a database" in str(error):  # a file of another kind, which is not ours to throw away
+            return CacheError(
+                f"{self.path}: expected a response cache, got another file ({error}); give another one, or delete it "
+                "if it was a cache"
+            )
         return CacheError(
             f"response cache {self.path} is damaged ({error}); delete {self.path} (and {self.path.name}-wal, "
             f"{self.path.name}-shm beside it) to begin a new one: its answers will be asked again"

@@ -199,6 +199,8 @@ def _checked(args: Args) -> tuple[tuple[int, ...] | None, list[Path], dict[str, 
             raise UsageError(f"--disturbed-prompts: {name} is asked in no words; expected generative:KIND:MODEL")
         check_annotator(name, "--compare" if args.compare else "--annotator")
     args.check_files()
+    if args.output and args.judgements == args.output.with_name(args.output.name + ".judged"):
+        raise UsageError(f"--judgements: expected another file than {args.judgements}, which goes when the run is done")
     paths = list({path.resolve(): path for path in args.input}.values())
     if any(engine_in(name) is not None for name in names) and (cache := _kept(args)):
         asking["cache"] = cache

@@ -229,10 +229,10 @@ def test_file_in_the_making_is_waited_for(path):
     other.close()
 
 
-def test_damaged_file_is_named_before_loading(path):
+def test_another_file_is_refused_before_loading(path):
     path.parent.mkdir()
     path.write_bytes(b"not a database, " * 500)
-    with pytest.raises(CacheError, match=f"damaged .*delete {path}"):
+    with pytest.raises(CacheError, match=f"{path}: expected a response cache, got another file .*give another"):
         load_engine("transformers:./no-such-folder", cache=path)
 
 

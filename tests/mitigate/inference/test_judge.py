@@ -108,7 +108,7 @@ def test_the_command_with_an_engine(tmp_path, capsys):
         args = ["judge", "--input", str(source), "--output", str(out), "--engine", f"openai:m@{server.url}"]
         (broken := tmp_path / "broken").write_text("no database " * 100)
         assert main([*args, "--cache", str(broken)]) == 1
-        assert "is damaged" in capsys.readouterr().err
+        assert "expected a response cache" in capsys.readouterr().err
         assert main([*args, "--cache", str(tmp_path / "cache")]) == 1  # not 3: first what failed
     rows = read_rows(out)
     assert [row["outcome"] for row in rows] == ["method", "baseline", "unsure", "unsure"]
