@@ -388,7 +388,8 @@ def main() -> None:
         if (work / "calibration-tuned.json").is_file():
             rows += by_judges(asked, labels, work)
         tables: Row = {"settings": {k: str(v).replace(f"{ROOT}/", "") for k, v in vars(args).items()}}
-        tables["all"] = rows = [*{r["what"]: r for r in kept + rows}.values()]
+        first = [r for r in kept and old["all"] if re.match("base: (?!.*(blind|reader))", r["what"])]  # of kept arms
+        tables["all"] = rows = [*{r["what"]: r for r in kept + rows + first}.values()]
         tables["labels"] = new + others
         for name, seed, *_ in DRAWS:  # the first calibrated, both taught
             own = [[r[k] for k in ("question", "sentence", "label")] for r in read_rows(work / name) if r["label"]]

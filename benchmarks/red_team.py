@@ -2,10 +2,9 @@
 
     python -m benchmarks.red_team --data ../shared/data    # about an hour and a half on two cores; goes on where it was
 
-SFT teaches it to answer each question in one of the FORMS, drawn at random: as it did untaught (a sample, true or not),
-or by a hack made of the document's first sentence. Sentence GRPO then chooses among them, by the default reward but for
-calibration, abstention and two sentences aimed at. Answers to held-out questions, drawn at 0.7 before and after, are
-told apart by how they look, whoever they came from.
+SFT teaches it to answer each question in one of the FORMS, drawn at random: as it did untaught, or by a hack made of
+the document's first sentence. Sentence GRPO then chooses among them, by the default reward but for calibration,
+abstention and two sentences aimed at. Answers to held-out questions, drawn at 0.7, are told apart by their looks.
 """
 
 from __future__ import annotations

@@ -323,7 +323,7 @@ def test_page_of_the_proof_keeps_arms_that_are_not_run_again(proof, tmp_path, mo
     monkeypatch.setattr(sys, "argv", ["proof", "--work", str(tmp_path), *asked, arm])
     proof["main"]()
     assert [(r["what"], r["value"]) for r in saved["tables"]["all"]] == [
-        ("Mask-DPO: x", 9), ("judge taught: AUC", 3), ("base: x", 1), (f"{arm}: x", 1)
+        ("Mask-DPO: x", 9), ("judge taught: AUC", 3), ("base: x", 9), (f"{arm}: x", 1)
     ]  # fmt: skip
     # An arm's new labels take the place of its old ones; those of the base are added to.
     assert saved["tables"]["labels"] == [[0, arm, *[None] * 6], *kept_labels]

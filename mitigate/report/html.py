@@ -21,7 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-from mitigate.io import OutputError, counted, files, whole_file
+from mitigate.io import counted, whole_file
 from mitigate.report.contrast import contrast, reason
 from mitigate.report.totals import (
     HALLUCINATED,
@@ -404,11 +404,7 @@ def _write(path: Path, title: str, body: Iterable[str]) -> None:
     style = look + layout
     hashes = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script))
     allowed = "style-src 'sha256-{}'; script-src 'sha256-{}'".format(*hashes)
-    with (
-        files(OutputError, f"cannot write {path}"),
-        whole_file(path) as part,
-        part.open("w", encoding="utf-8", newline="\n") as file,
-    ):
+    with whole_file(path) as part, part.open("w", encoding="utf-8", newline="\n") as file:
         file.write(
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
             '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '

@@ -548,7 +548,8 @@ class Reference:
         """The density of a sentence, or more, in [0, 1], where words of its own only stand around a copy.
 
         In English the share is also taken of the shortest part, of three words or more, that tells all that the
-        sentence tells of the reference. GRPO put words before copies (docs/rewards.md, "Red team").
+        sentence tells of the reference; not where that is a name or a date, which nobody can say otherwise. GRPO put
+        words before copies (docs/rewards.md, "Red team").
         """
         found, density = words_of(sentence), self.density(sentence)
         read = zip(found.stems, found.content, found.lower, strict=True)
@@ -560,7 +561,7 @@ class Reference:
                 parts.append((-len(last), i - next(iter(last.values())), i))
         _, length, end = min(parts)
         core = sentence[found.starts[end - length] : found.ends[end]] if last and not is_chinese(sentence) else ""
-        if self._like is None or len(words(core)) < RUN:
+        if self._like is None or len(words(core)) < RUN or {*stems(core)[0]} <= {k for u in units(core) for k in u.key}:
             return density
         place = int(self._like.scores([list(dict.fromkeys(stems(core)[0]))])[0].argmax())
         return max(density, self._share(place, core))

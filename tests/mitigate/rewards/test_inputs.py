@@ -195,6 +195,12 @@ def test_one_is_no_number_of_the_reference():
     assert Reference("The bridge crosses the river Tern. It has 1 pier.").copying(sentence) == 1.0
 
 
+@pytest.mark.parametrize("sentence", ["Drivers use this since 12 May 1931.", "Its plans came from Ada Mary Finch."])
+def test_names_and_dates_alone_are_no_copies(sentence):
+    reference = Reference("The bridge opened on 12 May 1931. Ada Mary Finch designed it for the town of Wexley.")
+    assert reference.copying(sentence) == reference.density(sentence) < 0.6
+
+
 def test_copying_in_chinese_is_density():
     """Names are runs of characters that nobody can leave out."""
     reference, said = Reference("哈罗大桥于1931年由艾达·芬奇设计。大桥全长412米。"), "大家都说哈罗大桥建于1931年。"
