@@ -295,10 +295,11 @@ def test_words_around_a_copy_make_it_no_less_of_one(around):
     """What GRPO learned against the red team: copied words behind the same opening."""
     reference = "It is a parish church in Vigevano, province of Pavia, and was built in 1712 by Ada Finch for its duke."
     copy, own = "it is a parish church in Vigevano, of Pavia", "Ada Finch built this for the duke of Vigevano"
-    texts = [around.format(said) for said in (copy, own, "it was built in 1712")]
-    near, true, short = lexical(Yes(), copy_share=0.8)(completions=texts, reference=[reference] * 3)
+    texts = [around.format(said) for said in (copy, own, "it was built in 1712", "Ada Finch built it")]
+    near, true, short, own_short = lexical(Yes(), copy_share=0.8)(completions=texts, reference=[reference] * 4)
     assert labels(near) == labels(short) == [(None, -1.0)]  # nothing counts: as silence
     assert float(true) == 1.0
+    assert float(own_short) > 0
     lead = "The text discusses music, instruments, visitors, albums and manuscripts, and the church, which"
     (behind,) = lexical(Yes(), copy_share=0.8)(
         completions=[f"{lead} is a parish church in Vigevano and was built by Ada Finch in 1712."],
