@@ -370,7 +370,7 @@ def main() -> None:
     old = json.loads((RESULTS / "proof.json").read_text(encoding="utf-8"))["parts"]["proof"]["tables"]
     new, run = [[r.get(name) for name in LABELLED] for r in labels], {*args.arms} - {"base"}  # which any may be beside
     others = [one for one in old["labels"] if one[1] not in run and one[:5] not in [r[:5] for r in new]]
-    labels += [dict(zip(LABELLED, one, strict=True)) for one in others]
+    labels += [{k: v for k, v in zip(LABELLED, one, strict=True) if v is not None} for one in others]
     asked = questions(args.data, args.held_out)
     if len(asked) < args.held_out + args.train:
         made.error(f"--held-out and --train: expected at most {len(asked)} questions, which --data has, in all")
