@@ -369,7 +369,7 @@ def main() -> None:
     labels = [r for r in labelled(work) if r["arm"] in args.arms] if args.page else []
     old = json.loads((RESULTS / "proof.json").read_text(encoding="utf-8"))["parts"]["proof"]["tables"]
     new, run = [[r.get(name) for name in LABELLED] for r in labels], {*args.arms} - {"base"}  # which any may be beside
-    others = [one for one in old["labels"] if one[1] not in run and one[:5] not in [r[:5] for r in new]]
+    others = [o for o in old["labels"] if args.page and o[1] not in run and o[:5] not in [r[:5] for r in new]]
     labels += [{k: v for k, v in zip(LABELLED, one, strict=True) if v is not None} for one in others]
     asked = questions(args.data, args.held_out)
     if len(asked) < args.held_out + args.train:
@@ -388,7 +388,7 @@ def main() -> None:
         if (work / "calibration-tuned.json").is_file():
             rows += by_judges(asked, labels, work)
         tables: Row = {"settings": {k: str(v).replace(f"{ROOT}/", "") for k, v in vars(args).items()}}
-        first = [r for r in kept and old["all"] if re.match("base: (?!.*(blind|reader))", r["what"])]  # of kept arms
+        first = [r for r in kept and old["all"] if re.match("base: (?!.*(blind|reader))", r["what"])]  # beside kept
         tables["all"] = rows = [*{r["what"]: r for r in kept + rows + first}.values()]
         tables["labels"] = new + others
         for name, seed, *_ in DRAWS:  # the first calibrated, both taught

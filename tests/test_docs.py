@@ -240,6 +240,7 @@ def test_readme_figures_of_the_proof_are_its_rows() -> None:
         f"{rows[f'Mask-DPO, {one}: {by}']['value']:.1f}" for one in ("copying alike", "copying less", "taught")
     )
     gap = rows["GRPO, scalar, calibrated − GRPO, sentences, calibrated, again: share of hallucinated by blind labels"]
+    each = [f"{rows[f'{arm}: hallucinated an answer by blind labels']['value']:.2f}" for arm in (arms[0], *arms[5:])]
     first, second, third, fourth = (f"{rows[f'{arm} − base: copied']['value']:.2f}" for arm in arms[1:5])
     labelled = {
         rows[f"{arm}: {by}"]["n"]
@@ -252,8 +253,8 @@ def test_readme_figures_of_the_proof_are_its_rows() -> None:
         f"calibrated one SFT on the best: {sft} (+{third}), untrained best of eight: {best} (+{fourth})."
     ) in readme
     assert (
-        f"Not surely. By the calibrated reward {grpo[0]}, later {grpo[1]}, with one number an answer {grpo[2]} "
-        f"({with_interval(gap, '.1f', ' more')}); one run each."
+        f"Not surely. By the calibrated reward {grpo[0]}, later {grpo[1]}, with one number {grpo[2]} "
+        f"({with_interval(gap, '.1f', ' more')}); an answer: {each[0]}, then {', '.join(each[1:])}; one run each."
     ) in readme
     kept = json.loads((ROOT / "docs" / "results" / "proof.json").read_text("utf-8"))["parts"]["proof"]["tables"]
     assert sum(label != "no_fact" for _, _, label in kept["calibrate"]) == 354

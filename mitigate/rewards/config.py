@@ -83,7 +83,9 @@ class Reward(Judging):
     )
     target_sentences: Whole = Field(default=4, ge=1, description="credited ones, for the full length reward")
     max_words: Whole = Field(default=150, ge=1, description="or characters of Chinese, beyond which length is punished")
-    copy_share: Number | None = Field(default=0.8, gt=0, le=1, description="copying of a copy; null: copies are fine")
+    copy_share: Number | None = Field(
+        default=0.8, gt=0, le=1, description="a sentence that copies so much is a copy; null: none is"
+    )
     abstention: Abstention | None = Field(default=None, description="what “I can't tell” is worth; null: the worst")
 
     @field_validator("aspects")

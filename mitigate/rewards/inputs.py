@@ -380,7 +380,7 @@ def abstains(sentence: str) -> tuple[str, str] | None:
 
 # --- what of a reference a sentence states, and whether in its words -------------------------------------------------
 
-COPY_SHARE, FADE = 0.8, 0.2  # density of a copy, and over which range below it credit fades
+COPY_SHARE, FADE = 0.8, 0.2  # copying from which a sentence is a copy, and over which range below it credit fades
 COPY_WORDS = 6  # an answer of fewer words is no copy and no list: it can't help being literal
 LONG = 4  # content words from which they say more about a copy than all words do
 WHOLE = 0.85  # share of a sentence of the reference that makes a copy whatever else is put between its words
