@@ -79,6 +79,7 @@ def questions(data: Path, held_out: int) -> list[Row]:
 
 REWARD, JUDGE, MODEL, TOKENS = "embedded", "embedded-fast", "packaged:smollm2", 64  # as in the YAML
 ARMS: dict[str, Row] = SAID["arms"]
+FINGERPRINTS = {name: Calibration.load(SHIPPED[name] / FILE).annotator for name in (JUDGE, REWARD)}
 
 
 def run_arm(work: Path, arm: str, seed: int, changed: Sequence[str]) -> Path:
@@ -192,17 +193,12 @@ def divergence(folder: Path, rows: Sequence[Row], tokenizer: Any, n: int = 100) 
     return found
 
 
-def fingerprints() -> dict[str, str]:
-    """Those of both judges' weights, without loading them."""
-    return {name: Calibration.load(SHIPPED[name] / FILE).annotator for name in (JUDGE, REWARD)}
-
-
 def measured(work: Path, arm: str, seed: int, changed: Sequence[str]) -> list[Row]:
     """What is counted in an arm's answers, kept beside its run."""
     from transformers import AutoTokenizer
 
     folder, tokenizer = run_arm(work, arm, seed, changed), AutoTokenizer.from_pretrained(locate(MODEL))
-    kept = folder / f"counted-{arm.replace(' ', '-')}-{'-'.join(one[:8] for one in fingerprints().values())}.jsonl"
+    kept = folder / f"counted-{arm.replace(' ', '-')}-{'-'.join(one[:8] for one in FINGERPRINTS.values())}.jsonl"
     if not kept.is_file():
         rows = answers(folder, arm, tokenizer)
         trained = arm != "base" and any((folder / "model").glob("*.safetensors"))
@@ -211,28 +207,27 @@ def measured(work: Path, arm: str, seed: int, changed: Sequence[str]) -> list[Ro
     return list(read_rows(kept))
 
 
-def blind(work: Path, found: dict[str, list[Row]], each: int) -> None:
-    """Write so many sentences of every arm that has none yet to label, in mixed order, and apart whose they are."""
+def blind(work: Path, found: dict[tuple[str, int], list[Row]], each: int) -> None:
+    """Write so many sentences of every run that has none yet to label, in mixed order, and apart whose they are."""
     key = list(read_rows(work / "key.jsonl"))
-    new = {arm: rows for arm, rows in found.items() if arm not in {r["arm"] for r in key}}
+    new = {run: rows for run, rows in found.items() if run not in {(r["arm"], r.get("seed", 0)) for r in key}}
     rng, texts, drawn = random.Random(f"blind {len(key)}"), {r["id"]: r for r in read_rows(work / "held_out.jsonl")}, []
-    for arm, rows in new.items():
-        all_said = [(arm, r, a, b) for r in rows for a, b in split_sentences(r["answer"])]
+    for run, rows in new.items():
+        all_said = [(run, r, a, b) for r in rows for a, b in split_sentences(r["answer"])]
         drawn += rng.sample(all_said, min(len(all_said), each))
     rng.shuffle(drawn)
-    for n, (arm, r, a, b) in enumerate(drawn, len(key)):
+    for n, ((arm, seed), r, a, b) in enumerate(drawn, len(key)):
         asked = {name: texts[r["id"]][name] for name in ("reference", "question")}
         said = {"id": r["id"], "before": r["answer"][:a], "sentence": r["answer"][a:b]}
-        key.append({**asked, "number": n, "arm": arm, **said})
+        key.append({**asked, "number": n, "arm": arm, "seed": seed, **said})
     if drawn:
-        before = len(key) - len(drawn)
-        shown = ({k: v for k, v in r.items() if k != "arm"} | {"label": None} for r in key[before:])
-        write_lines(work / f"blind-{before}.jsonl", shown)
+        shown = ({k: v for k, v in r.items() if k not in ("arm", "seed")} for r in key[-len(drawn) :])
+        write_lines(path := work / f"blind-{len(key) - len(drawn)}.jsonl", ({**r, "label": None} for r in shown))
         write_lines(work / "key.jsonl", key)
-        print(f"to label ({', '.join(LABELS)}): {work / f'blind-{before}.jsonl'}; then --page")
+        print(f"to label ({', '.join(LABELS)}): {path}; then --page")
 
 
-LABELLED = ("number", "arm", "id", "question", "sentence", "label", "specifics", "second")  # what is kept
+LABELLED = ("number", "arm", "id", "question", "sentence", "label", "specifics", "second", "seed")  # what is kept
 
 
 def labelled(work: Path) -> list[Row]:
@@ -302,6 +297,10 @@ def results(found: dict[str, list[list[Row]]], labels: Sequence[Row]) -> list[Ro
             shown.append(mean_row(f"{arm}: hallucinated an answer by blind labels", wrong * n, ids))
             true = n * np.array([r["specifics"] * (r["label"] == "supported") for r in own])
             shown.append(mean_row(f"{arm}: true specifics an answer by blind labels", true, ids))
+            of = [r.get("seed") or 0 for r in own]
+            for seed in sorted({*of}) if len({*of}) > 1 else ():
+                some = np.where([s and o == seed for s, o in zip(stated, of, strict=True)], wrong, np.nan)
+                shown.append(mean_row(f"{arm}, seed {seed}: hallucinated by blind labels", some, ids, "%"))
             if all("second" in r for r in own):
                 other = [float("nan") if r["second"] == "no_fact" else r["second"] in HALLUCINATED for r in own]
                 shown.append(mean_row(f"{arm}: hallucinated by a second reader", np.array(other, float), ids, "%"))
@@ -379,9 +378,8 @@ def main() -> None:
         if path.is_file() and list(read_rows(path)) != made_now:
             sys.exit(f"{path}: expected what this --data, --held-out and --train ask, got others: give another --work")
         write_lines(path, made_now)
-    found = dict[str, list[list[Row]]]()
-    for arm, seed in runs:
-        found.setdefault(arm, []).append(measured(work, arm, seed, args.set))
+    counts = {(arm, seed): measured(work, arm, seed, args.set) for arm, seed in runs}
+    found = {arm: [rows for run, rows in counts.items() if run[0] == arm] for arm, _ in runs}
     print("\n".join(map(line, rows := results(found, labels))))
     if args.page:
         kept = [r for r in old["all"] if re.split(": | − ", r["what"])[0] not in found]
@@ -394,11 +392,11 @@ def main() -> None:
         for name, seed, *_ in DRAWS:  # the first calibrated, both taught
             own = [[r[k] for k in ("question", "sentence", "label")] for r in read_rows(work / name) if r["label"]]
             tables[seed] = own or old.get(seed, [])
-        about = f"{SAID['says'].strip()} Now they are {', '.join(map(' '.join, fingerprints().items()))}."
+        about = f"{SAID['says'].strip()} Now they are {', '.join(map(' '.join, FINGERPRINTS.items()))}."
         heads = ["arm", "factual sentences labelled", *COLUMNS, *(f"abstained {kind}" for kind in ABSTAINED)]
         save("proof", "proof", of_arms(rows), tables=tables, about=about, packages=["trl", "peft"], columns=heads)
     if args.blind:
-        blind(work, {arm: [r for rows in seeds for r in rows] for arm, seeds in found.items()}, 200)
+        blind(work, counts, 200)
 
 
 if __name__ == "__main__":

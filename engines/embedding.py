@@ -179,7 +179,7 @@ class Embedder:
 
 def placed(device: str | None, dtype: str) -> tuple[str, str]:
     """Where and in which numbers a model computes: None is cuda where there is one, else the CPU; "auto" is bfloat16
-    where the hardware has it, else float32. ValueError: another type than these.
+    where the hardware has it, else float32. ValueError: another type than these, a device that is not there.
     """
     import torch
 
@@ -190,6 +190,8 @@ def placed(device: str | None, dtype: str) -> tuple[str, str]:
         torch.device(device)
     except RuntimeError as error:
         raise ValueError(f"device: expected cpu, cuda or one as cuda:1, got {device!r}") from error
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError(f"device: expected cpu, since torch finds no GPU here, got {device!r}; leave it out")
     if dtype == "auto":
         has = device.startswith("cuda") or (device.startswith("cpu") and cpu_has_bfloat16())
         dtype = "bfloat16" if has else "float32"

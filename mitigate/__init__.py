@@ -15,6 +15,7 @@ _PUBLIC = {
     "mitigate.inference.correct": ("best_of", "correct", "with_engine"),
     "mitigate.models": ("annotator_similarity",),
     "mitigate.rewards.reward": ("SentenceReward", "factuality"),  # which is for `trl grpo --reward_funcs`
+    "mitigate.rl.control": ("Control", "JudgeLog"),
     "mitigate.rl.credit": ("Credit",),
     "mitigate.rl.dpo": ("MASK_DPO", "MaskDPOCollator"),
     "mitigate.rl.grpo": ("SentenceGRPOTrainer",),

@@ -193,22 +193,24 @@ def test_proof_reads_blind_labels_back(proof, tmp_path):
     """Labels find their arms, wrong ones are named."""
     asked = [{"id": str(i), "question": "Who?", "reference": f"Text {i}."} for i in range(20)]
     write_rows(tmp_path / "held_out.jsonl", asked)
-    proof["blind"](tmp_path, {a: [{"id": r["id"], "answer": f"{a} one. Two."} for r in asked] for a in ("X", "Y")}, 20)
+    runs = {(a, 0): [{"id": r["id"], "answer": f"{a} one. Two."} for r in asked] for a in ("X", "Y")}
+    proof["blind"](tmp_path, runs, 20)
     given = list(read_rows(tmp_path / "blind-0.jsonl"))
     assert len(given) == 40
-    assert not any("arm" in r for r in given)
+    assert not any("arm" in r or "seed" in r for r in given)
     assert all(r["reference"] == f"Text {r['id']}." for r in given)
     with pytest.raises(SystemExit, match=r"number 0: expected one of supported, .*got None"):
         proof["labelled"](tmp_path)
     write_rows(tmp_path / "blind-0.jsonl", [{**r, "label": "no_fact"} for r in given])
     rows = [{"id": r["id"], "answer": "Z one."} for r in asked]
-    proof["blind"](tmp_path, {"X": rows, "Z": rows}, 20)  # X has its sentences
+    proof["blind"](tmp_path, {("X", 0): rows, ("Z", 1): rows}, 20)  # X has its sentences
+    proof["blind"](tmp_path, {("X", 0): rows, ("Z", 1): rows}, 20)
     later = list(read_rows(tmp_path / "blind-40.jsonl"))
     assert [r["number"] for r in later] == list(range(40, 60))
     write_rows(tmp_path / "blind-40.jsonl", [{**r, "label": "supported"} for r in later])
     found = proof["labelled"](tmp_path)
-    assert Counter((r["arm"], r["label"]) for r in found) == {
-        ("X", "no_fact"): 20, ("Y", "no_fact"): 20, ("Z", "supported"): 20
+    assert Counter((r["arm"], r["seed"], r["label"]) for r in found) == {
+        ("X", 0, "no_fact"): 20, ("Y", 0, "no_fact"): 20, ("Z", 1, "supported"): 20
     }  # fmt: skip
     assert all(r["sentence"] == "Two." or r["sentence"][0] == r["arm"] for r in found)
     assert "second" not in found[0]
@@ -306,8 +308,8 @@ def test_page_of_the_proof_keeps_arms_that_are_not_run_again(proof, tmp_path, mo
     ]
     rows.append({"what": "judge taught: AUC", "n": 1, "value": 9})
     (tmp_path / "calibration-tuned.json").touch()
-    arm, kept_labels = "best of 8, calibrated", [[i, one, *"abcdef"] for i, one in enumerate(("base", "Mask-DPO"))]
-    tables = {"all": rows, "labels": [*kept_labels, [2, arm, *"abcdef"]]}
+    arm, kept_labels = "best of 8, calibrated", [[i, one, *"abcdefg"] for i, one in enumerate(("base", "Mask-DPO"))]
+    tables = {"all": rows, "labels": [*kept_labels, [2, arm, *"abcdefg"]]}
     kept = {"parts": {"proof": {"tables": tables}}}
     saved = {}
     for name, value in {
@@ -326,7 +328,7 @@ def test_page_of_the_proof_keeps_arms_that_are_not_run_again(proof, tmp_path, mo
         ("Mask-DPO: x", 9), ("judge taught: AUC", 3), ("base: x", 9), (f"{arm}: x", 1)
     ]  # fmt: skip
     # An arm's new labels take the place of its old ones; those of the base are added to.
-    assert saved["tables"]["labels"] == [[0, arm, *[None] * 6], *kept_labels]
+    assert saved["tables"]["labels"] == [[0, arm, *[None] * 7], *kept_labels]
 
 
 def test_proof_counts_each_verdict_once(proof, monkeypatch):
@@ -424,7 +426,10 @@ def test_proof_rows_are_as_by_hand(proof, monkeypatch):
     assert value["X: hallucinated by blind labels, where it does not answer"] == 50.0  # of the second and third
     assert value["X: hallucinated an answer by blind labels"] == 1.0  # 2 of 4 sentences, 2 an answer
     assert value["X: true specifics an answer by blind labels"] == 1.5  # 3 in 1 of 4, 2 an answer
-    assert not [w for w in value if w.startswith("base − ") or "another title" in w or "reader" in w]
+    assert not [w for w in value if w.startswith("base − ") or "another title" in w or "reader" in w or "seed" in w]
+    of_seeds = [r | {"seed": int(i > 0)} for i, r in enumerate(labels)]
+    shares = [(r["what"], r["n"], r["value"]) for r in proof["results"](found, of_seeds) if ", seed " in r["what"]]
+    assert shares == [(f"X, seed {s}: hallucinated by blind labels", s + 1, 100 - 50 * s) for s in (0, 1)]
     (gap,) = [r for r in proof["results"](found, [*labels, {**labels[2], "arm": "base"}]) if "share of" in r["what"]]
     assert (gap["what"], gap["n"]) == ("X − base: share of hallucinated by blind labels", 4)
     assert gap["value"] == pytest.approx(200 / 3, abs=1e-3)  # two of three, none of one

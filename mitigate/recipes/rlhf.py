@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,7 +11,7 @@ from pydantic import Field, PositiveFloat
 
 from engines.checkpoint import locate
 from engines.types import TAGS
-from mitigate.io import UsageError, counted, usage
+from mitigate.io import UsageError, counted
 from mitigate.recipes import options as shared
 from mitigate.recipes import runner
 from mitigate.recipes.data import Questions
@@ -146,18 +145,6 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
     fit_and_save(trainer, folder)
 
 
-def _ends(where: str) -> int | list[int] | None:
-    """The tokens that end what a model writes, as TRL takes them from it; an adapter's are those of its base."""
-    from transformers import AutoConfig, GenerationConfig
-
-    if (adapter := Path(where) / "adapter_config.json").is_file():
-        where = locate(json.loads(adapter.read_text(encoding="utf-8"))["base_model_name_or_path"])
-    try:
-        return GenerationConfig.from_pretrained(where).eos_token_id
-    except OSError:  # such a file need not be there
-        return AutoConfig.from_pretrained(where).eos_token_id
-
-
 def rewards(options: Options, tokenizer: Any) -> list[Any]:
     """The reward, TRL's own that are asked for, and the judge's log with weight 0.
 
@@ -166,17 +153,16 @@ def rewards(options: Options, tokenizer: Any) -> list[Any]:
     from trl import rewards as trl_rewards
 
     from mitigate.rewards.reward import SentenceReward
+    from mitigate.rl.control import JudgeLog
+    from mitigate.rl.grpo import parses
 
     every = options.trainer.judge_every
     max_tokens = options.grpo.get("max_completion_length") or options.trainer.max_new_tokens
     how = options.reward.model_dump(exclude={"annotator", "calibration", "expected_rate", "device", "dtype"})
-    with usage(f"model {options.model}: ", (OSError, ValueError)):
-        own_ends = _ends(locate(options.model))
-    ends = {tokenizer.eos_token_id, *([own_ends] if isinstance(own_ends, int) else own_ends or [])}
     template = str(tokenizer.chat_template)
     thinking = TAGS[-1] if "<|channel|>" in template else next((tags for tags in TAGS if tags[1] in template), None)
-    how |= {"eos_token_ids": sorted(ends - {None}) or None, "thinking": thinking}
-    if thinking:
+    how |= {"thinking": thinking}
+    if thinking and not parses(tokenizer):
         more = {"add_generation_prompt": True, **options.template_arguments}
         asked = tokenizer.apply_chat_template([{"role": "user", "content": "?"}], tokenize=False, **more)
         how["thinking_opened"] = asked.rstrip().endswith(thinking[0])
@@ -188,5 +174,5 @@ def rewards(options: Options, tokenizer: Any) -> list[Any]:
     }
     found = [own, *(form[name] for name in options.extra_rewards)]
     if every:
-        found.append(runner.JudgeLog(SentenceReward(options.load_annotator(options.judge), name="judge", **how), every))
+        found.append(JudgeLog(SentenceReward(options.load_annotator(options.judge), name="judge", **how), every))
     return found

@@ -3,8 +3,8 @@
     {"when": "before", "set": "held-out", "question", "reference", "answer", "sentences", …, "by_reward": {…}}
 
 Both times the same questions, the same seed and the same judge, kept in samples.jsonl. ``by_reward`` is what the
-reward's annotator says where it is not the judge: the gap between the two is what a policy may have learned to exploit;
-``JudgeLog`` follows it during training. A resumed run finds every part that is done.
+reward's annotator says where it is not the judge: the gap between the two is what a policy may have learned to exploit.
+A resumed run finds every part that is done.
 
 Training runs in this process, or under `accelerate launch` (section ``launch``) with one process per GPU, each of them
 `python -m mitigate.recipes.runner RUN_FOLDER`: the run that launched them holds the folder's lock and waits, and the
@@ -249,34 +249,6 @@ def compare(rows: Sequence[Row]) -> list[dict[str, Any]]:
         for name in sets
         for when in (BEFORE, AFTER)
     ]
-
-
-class JudgeLog:
-    """A reward function that scores nothing: at every so many steps a held-out judge logs what it finds in the answers
-    that are learned, which come before continuations of them."""
-
-    __name__ = "judge"
-    SHOWN = ("hallucination_rate", "share_supported", "share_unsure", "judged_share")
-    """Its other figures are of the text, and the reward logs them."""
-
-    def __init__(self, judge: Callable[..., Any], every: int) -> None:
-        self.judge, self.every, self.last = judge, every, -1
-
-    def __call__(
-        self, completions: Sequence[Any], log_metric: Callable[[str, float], None], trainer_state: Any, **arguments: Any
-    ) -> list[None]:
-        """None for each completion: a number, even of weight 0, would make TRL count unscored answers as 0."""
-
-        def log(name: str, value: float) -> None:
-            if name.removeprefix("judge/") in self.SHOWN:
-                log_metric(name, value)
-
-        step = trainer_state.global_step
-        # Not the steps that it divides: answers may come every few steps, and a run that goes on begins anywhere.
-        if self.last < 0 or step - self.last >= self.every:  # every batch would have to fill the columns of log_extra
-            self.last = step
-            self.judge(completions=completions, **arguments | {"log_metric": log, "log_extra": None})
-        return [None] * len(completions)
 
 
 def cells(row: Row) -> list[str]:

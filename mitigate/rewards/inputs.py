@@ -87,6 +87,7 @@ class Reader:
                 raise ValueError(f"reward: expected {len(completions)} {name}, one per completion, got {len(values)}")
         self.check_columns(data, len(completions), prompts=prompts is not None)
         texts, how = [completion_text(completion) for completion in completions], self.config
+        apart = [thinks_apart(completion) for completion in completions]
         cut_off, self._longest = cut_offs(texts, completion_ids, how.eos_token_ids, self._longest)
         answers = []
         for i, text in enumerate(texts):
@@ -96,7 +97,7 @@ class Reader:
             told = points if isinstance(points, list | tuple) else ()
             answer = Answer(
                 text=text,
-                spans=tuple(sentence_spans(text, how.thinking, how.response, how.thinking_opened)),
+                spans=tuple(sentence_spans(text, how.thinking, how.response, how.thinking_opened and not apart[i])),
                 cut_off=cut_off[i],
                 reference=reference_text(row["reference"]),
                 question=((question if isinstance(question, str) else "") or own).strip(),
@@ -128,7 +129,7 @@ class Reader:
         if names.reference not in data:
             raise ValueError(
                 f"reward: expected a column {names.reference!r} with the text to judge against, got the columns "
-                f"{sorted(data)}; add it to the data set or name another with columns=Columns(reference=…)"
+                f"{sorted(data)}; add it to the data set or name another with columns={{'reference': …}}"
             )
         for default, name in names:  # pairs of field and value, and each default is the field's own name
             if name != default and name not in data:
@@ -188,6 +189,12 @@ def completion_text(completion: object) -> str:
     raise TypeError(
         f"completions: expected strings or lists of messages with role and content, got {type(completion).__name__}"
     )
+
+
+def thinks_apart(completion: Any) -> bool:
+    """Whether a parser took the thinking out of the text, into a key of its own, as TRL's does for some templates."""
+    last = completion[-1] if completion and not isinstance(completion, str) else {}
+    return not last.keys().isdisjoint(("reasoning_content", "reasoning", "thinking"))
 
 
 def question_of(prompt: object) -> str:

@@ -141,6 +141,10 @@ class SentenceReward:
         self.__name__ = name
         self._verdicts = Verdicts(annotator, config.cache_size)
 
+    def ended_by(self, eos_token_ids: Sequence[int]) -> None:
+        """Take a trainer's tokens that end a completion, where none were given."""
+        self.config = self._read.config = self.config.ended_by(eos_token_ids)
+
     def check(self, data: Mapping[str, Any]) -> None:
         """Raise ValueError where a data set or one of its rows can't be used: ``reward.check(dataset[:])``.
 
@@ -305,6 +309,9 @@ class LazyReward:
     @cached_property
     def reward(self) -> SentenceReward:
         return SentenceReward(name=self.__name__, **dict(self.config))
+
+    def ended_by(self, eos_token_ids: Sequence[int]) -> None:
+        self.config = self.config.ended_by(eos_token_ids)
 
     def __call__(self, completions: Sequence[Any], **arguments: Any) -> list[SentenceScore | None]:
         return self.reward(completions, **arguments)

@@ -79,15 +79,23 @@ class MaskDPOCollator(DataCollatorForPreference):
         self._fast, self._eos, self._special = fast, tokenizer.eos_token_id, special_ids(fast)
 
     def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
-        """Collate examples that have the sentences of both sides too (``sentences_of``); ValueError without them."""
+        """Collate examples that have the sentences of both sides too (``sentences_of``).
+
+        Raises ValueError: there are none, or ``max_length`` leaves nothing of a side that counts.
+        """
         out: dict[str, Any] = super().torch_call(examples)
         mask_BT = out["completion_mask"]
         for half, side in enumerate(("chosen", "rejected")):
             for i, example in enumerate(examples):
-                kept = [1] * len(example["prompt_ids"]) + self.kept(example, side)  # TRL's mask leaves the prompt out
+                kept = whole = [0] * len(example["prompt_ids"]) + self.kept(example, side)
                 if self.max_length is not None:  # as TRL cuts: the end or the start of prompt and completion together
                     start = self.truncation_mode == "keep_start"
                     kept = kept[: self.max_length] if start else kept[-self.max_length :]
+                if any(whole) and not any(kept):
+                    raise ValueError(
+                        f"max_length={self.max_length} cuts off all that counts of {side}, and the loss would be NaN: "
+                        f"give a larger one, or None, or leave the pair out: {str(example[side])[:200]}"
+                    )
                 row_T = mask_BT[half * len(examples) + i]
                 row_T[: len(kept)] *= row_T.new_tensor(kept)
         return out

@@ -56,6 +56,12 @@ class SharedPromptTrainer(GRPOTrainer):
 
     share_prompts = False
 
+    def __init__(self, model: Any, reward_funcs: Any = None, *args: Any, **kwargs: Any) -> None:
+        super().__init__(model, reward_funcs, *args, **kwargs)
+        for func in self.reward_funcs:
+            if tell := getattr(func, "ended_by", None):  # which tells what was cut off
+                tell(self.eos_token_ids)
+
     def _shares(self, model: Any, before: int) -> bool:
         """Whether the first ``before`` tokens of all rows can be read apart."""
         module = self.accelerator.unwrap_model(model)
@@ -65,8 +71,10 @@ class SharedPromptTrainer(GRPOTrainer):
 
     def _generate_single_turn(self, *args: Any, **more: Any) -> Any:
         """TRL's, with the keys and values of all but the last token of each prompt given to ``generate``."""
+        if not self.share_prompts:
+            return super()._generate_single_turn(*args, **more)
         model = self.accelerator.unwrap_model(self.model_wrapped)
-        own = model.generate
+        own, instance = model.generate, vars(model).get("generate")
 
         def generate(input_ids: torch.Tensor, attention_mask: torch.Tensor, **how: Any) -> Any:
             before, settings = input_ids.shape[1] - 1, (how.get("generation_config"), model.generation_config)
@@ -86,6 +94,8 @@ class SharedPromptTrainer(GRPOTrainer):
             return super()._generate_single_turn(*args, **more)
         finally:
             del model.generate
+            if instance is not None:  # somebody's own
+                model.generate = instance
 
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int,
@@ -170,8 +180,8 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
         self._fast = tokenizer.backend_tokenizer
         self._special = special_ids(self._fast)
         self._eos = set(self.eos_token_ids)
-        parsed = any(getattr(tokenizer, name, None) is not None for name in ("response_template", "response_schema"))
-        if self.credit.rollouts and (self.tools or self.environment_factories or self.rollout_func or parsed):
+        others = self.tools or self.environment_factories or self.rollout_func or parses(tokenizer)
+        if self.credit.rollouts and others:
             raise ValueError(
                 "rollouts continue an answer that is one text: they need no tools, environment or rollout_func, and a "
                 "tokenizer without response_template and response_schema; leave them out, or set rollouts to 0"
@@ -198,6 +208,7 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
                 return keep(func(**kwargs))
 
         wrapper.__name__ = getattr(called, "__name__", type(called).__name__)
+        vars(wrapper)["ended_by"] = getattr(func, "ended_by", None)
         return wrapper
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -244,15 +255,15 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
         TRL takes a score that is missing beside others for 0, more than a bad answer gets: a completion that no
         function with segments scored is left out of the third, and has the first there.
         """
-        every_BF: np.ndarray = self._rewards.double().cpu().numpy()
-        weights_F = self.reward_weights.double().cpu().numpy()
+        every_BF, weights_F = _numbers(self._rewards), _numbers(self.reward_weights)
         each = self.multi_objective_aggregation == "normalize_then_sum"
         mine = slice(first := self.accelerator.process_index * rows, first + rows)
 
         def by(kept: list[int], rewards_BF: np.ndarray = every_BF) -> np.ndarray:
             return sequence_advantages(rewards_BF[:, kept], weights_F[kept], *self._groups(), each=each)[mine]
 
-        every, own = list(range(len(weights_F))), sorted(segmented)
+        every = [i for i, weight in enumerate(weights_F) if weight]  # what only logs has no opinion
+        own = [i for i in every if i in segmented]
         plain_B = by([i for i in every if i not in segmented])
         none_B = np.isnan(every_BF[:, own]).all(axis=1)
         all_B = by(every, np.where(none_B[:, None], np.nan, every_BF))
@@ -346,8 +357,9 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
 
     def _totals(self, rewards_BF: torch.Tensor) -> np.ndarray:
         """Weighted sums of the rewards of all functions, (B,); NaN where none had an opinion."""
-        rewards = np.ma.masked_invalid(rewards_BF.double().cpu().numpy())
-        return np.ma.filled((rewards * self.reward_weights.double().cpu().numpy()).sum(axis=1), np.nan)
+        weights_F = _numbers(self.reward_weights)
+        rewards = np.ma.masked_invalid(np.where(weights_F == 0, np.nan, _numbers(rewards_BF)))
+        return np.ma.filled((rewards * weights_F).sum(axis=1), np.nan)
 
     def _standardised(self, rows: int) -> tuple[list[Aspect], list[np.ndarray]]:
         """Aspects of all ranks, and for each the standardised rewards of this rank's rows; groups span ranks."""
@@ -378,6 +390,16 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
     def _mode(self) -> str:
         model: Any = self.model
         return "train" if model.training else "eval"
+
+
+def parses(tokenizer: Any) -> bool:
+    """Whether TRL parses what is written, so that thinking and calls of tools do not stand in an answer's text."""
+    return any(getattr(tokenizer, name, None) is not None for name in ("response_template", "response_schema"))
+
+
+def _numbers(values: torch.Tensor) -> np.ndarray:
+    """As float64, which not every device has."""
+    return values.cpu().double().numpy()
 
 
 def _sentences(row_T: np.ndarray, owners_T: np.ndarray, sentences: Sequence[str]) -> str:

@@ -172,6 +172,7 @@ def test_the_plugin_is_light_named_picklable_and_checked(plugin, monkeypatch):
     ("label_rewards: {contradictory: bad}", "label_rewards.contradictory: .*valid number, got 'bad'"),
     ("aspects: {factuality: true}", "aspects.factuality: input should be a valid number, got True"),
     ("annotator: ''", "annotator: .* got ''"),
+    ("annotator: ./no/such", "reward.yaml: annotator: .*no/such"),
     ("{annotator: 'generative:openai:m', calibration: c.json}", "'generative:openai:m' has no scores to calibrate"),
     ("calibration: nowhere.json", "expected a file of `mitigate calibrate`; nowhere.json: No such file"),
     ("calibration: pyproject.toml", "calibration: pyproject.toml: expected JSON .*; fit it again"),

@@ -343,6 +343,20 @@ def test_thinking_is_not_what_is_judged():
         assert "think" not in str(annotator.rows)
 
 
+def test_thinking_that_a_parser_took_out_is_not_missed():
+    """As TRL's for templates that it knows: then no tag in the text says where a thinking that was opened ends."""
+    reward = lexical(thinking_opened=True)
+    whole, apart, cut = reward(
+        completions=[
+            [{"role": "assistant", "content": f"Is it long?</think>{GOOD}"}],
+            [{"role": "assistant", "reasoning_content": "Is it long?", "content": GOOD}],
+            [{"role": "assistant", "content": GOOD}],
+        ],
+        reference=[REFERENCE] * 3, question=["What of the bridge?"] * 3,
+    )  # fmt: skip
+    assert float(whole) == float(apart) > 0 > float(cut)
+
+
 def test_unusable_rows_have_no_score_and_are_counted():
     class Polyglot(Counting):
         languages = None

@@ -26,16 +26,23 @@ def test_controller_and_gap_by_hand():
 )
 def test_alarm_acts_once_and_survives_resuming(on_gap, beta, stops, caplog):
     rows = [{"reward": r, "judge/hallucination_rate": 0.3} for r in [*RISING, *RISING[:4]]]
-    trainer, flow = SimpleNamespace(beta=0.2), SimpleNamespace(should_training_stop=False)
+    logged = {"beta": list[float]()}
+    trainer = SimpleNamespace(beta=0.2, _metrics={"train": logged})
+    flow = SimpleNamespace(should_training_stop=False)
     guard = Control(trainer, on_gap=on_gap, readings=8)
     for i, row in enumerate(rows):
         guard.on_log(None, SimpleNamespace(global_step=i), flow, row)
-    assert (trainer.beta, flow.should_training_stop, rows[-1]["beta"]) == (beta, stops, beta)
+    guard.on_step_end(None, None, flow)
+    assert (trainer.beta, flow.should_training_stop, logged["beta"]) == (beta, stops, [beta])
     assert caplog.text.count("step 7: the reward rises") == 1
     nothing = {"reward": None, "kl": None, "judge/hallucination_rate": 0.3}  # as TRL logs a step without a reward
     Control(trainer, kl_target=0.1, readings=1).on_log(None, SimpleNamespace(global_step=12), flow, nothing)
     again = SimpleNamespace(beta=0.2)
     Control(again, on_gap=on_gap, readings=8).on_train_begin(None, SimpleNamespace(log_history=rows), flow)
     assert again.beta == beta
+    blind = Control(trainer, on_gap=on_gap, readings=8)
+    for step in range(2):
+        blind.on_log(None, SimpleNamespace(global_step=step), flow, {"reward": 1.0})
+    assert caplog.text.count("nothing logs judge/hallucination_rate") == (on_gap != "warn")
     with pytest.raises(ValueError, match="beta: expected a number above 0 to start from"):
         Control(SimpleNamespace(beta=0), kl_target=0.1)

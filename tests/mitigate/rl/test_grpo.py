@@ -1,5 +1,6 @@
 """SentenceGRPOTrainer on a tiny model: the equations' advantages, training in every mode, clear errors."""
 
+import functools
 import itertools
 import statistics
 from dataclasses import replace
@@ -7,9 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from mitigate.rewards.reward import SentenceReward
 from mitigate.rewards.segments import Segment, SentenceScore
+from mitigate.rl.control import JudgeLog
 from mitigate.rl.credit import Credit
-from mitigate.rl.grpo import SentenceGRPOTrainer
+from mitigate.rl.grpo import SentenceGRPOTrainer, SharedPromptTrainer
 from tests.helpers.credit_suite import Kind
 from tests.helpers.grpo_common import (
     OWN,
@@ -23,6 +26,7 @@ from tests.helpers.grpo_common import (
     tiny_tokenizer,
     vowel_reward,
 )
+from tests.helpers.standin import ExactAnnotator
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")]
 TOKENIZER = tiny_tokenizer()
@@ -46,7 +50,7 @@ class Watched(SentenceGRPOTrainer):
         return super()._compute_loss(model, inputs)
 
 
-def trainer(tmp_path, rewards=vowel_reward, credit=OWN, **options):
+def trainer(tmp_path, rewards=vowel_reward, credit=OWN, kind=Watched, **options):
     extra = {k: options.pop(k) for k in ("peft_config", "eval_dataset") if k in options}
     data, tokenizer = dataset(options.pop("prompts", None)), options.pop("tokenizer", TOKENIZER)
     model = tiny_model(len(TOKENIZER))
@@ -54,7 +58,9 @@ def trainer(tmp_path, rewards=vowel_reward, credit=OWN, **options):
         model.save_pretrained(tmp_path / "model")
         model = type(model).from_pretrained(tmp_path / "model")
     args = config(tmp_path, **options)
-    return Watched(model, rewards, args, credit=credit, train_dataset=data, processing_class=tokenizer, **extra)
+    if kind is Watched:
+        extra["credit"] = credit
+    return kind(model, rewards, args, train_dataset=data, processing_class=tokenizer, **extra)
 
 
 def group_normalised(rewards, size):
@@ -109,13 +115,28 @@ def test_what_is_not_scored_is_no_zero_beside_other_rewards(tmp_path):
         scores = [SentenceScore(-1.0 - len(c), {"a": [Segment(0, len(c), None, -float(len(c)))]}) for c in completions]
         return [None if i % 4 == 1 else score for i, score in enumerate(scores)]
 
+    def other(completions, **_):  # that differs from answer to answer, and weighs nothing
+        return [SentenceScore(i % 3, {"b": [Segment(0, len(c), None, i % 3)]}) for i, c in enumerate(completions)]
+
     found = []
-    for rewards in ([some], [some, lambda completions, **_: [1.0] * len(completions)]):
-        t = trainer(tmp_path, rewards, Credit(), max_steps=1)
+    same = lambda completions, **_: [1.0] * len(completions)  # noqa: E731
+    for rewards, weights in (([some], None), ([some, same], None), ([some, other], [1.0, 0.0])):
+        t = trainer(tmp_path, rewards, Credit(), max_steps=1, reward_weights=weights)
         t.train()
         found.append(t.generated[0]["advantages"])
     assert found[0].abs().max() > 0.5
-    assert torch.allclose(*found, atol=1e-3)
+    assert torch.allclose(*found[:2], atol=1e-3)
+    assert torch.allclose(*found[1:], atol=1e-3)
+
+
+def test_reward_learns_what_ends_an_answer(tmp_path):
+    known, told = SentenceReward(ExactAnnotator(), eos_token_ids=3), SentenceReward(ExactAnnotator())
+    for made in (Watched, SharedPromptTrainer):
+        trainer(tmp_path, [known, JudgeLog(told, 1)], kind=made)
+        assert known.config.eos_token_ids == 3
+        assert told.config.eos_token_ids == [TOKENIZER.eos_token_id]
+        assert told._read.config is told.config
+        told = SentenceReward(ExactAnnotator())
 
 
 def test_clip_bounds_what_has_no_sentences_too(tmp_path):
@@ -412,6 +433,10 @@ def test_shared_prompts_change_no_sample(tmp_path):
     assert len(set(map(tuple, said[0]))) > 2
     assert read.count((6, width)) == read.count((2, width - 1)) == 1
     assert "generate" not in vars(made.model)
+    made.model.generate = wrapped = functools.partial(made.model.generate)  # as some libraries do
+    one, other = sampled(made, prompts)
+    assert one == other
+    assert vars(made.model)["generate"] is wrapped
 
 
 @pytest.mark.parametrize("settings", [{"cache_implementation": "static"}, {"generation_kwargs": {"use_cache": False}}])
