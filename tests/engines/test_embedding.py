@@ -104,6 +104,9 @@ def test_bfloat16_is_close_with_the_same_fingerprint(minilm):
     assert len(half.fingerprint) == 64
     with pytest.raises(ValueError, match="device: expected cpu, cuda or one as cuda:1, got 'gpu'"):
         Embedder(device="gpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="device: expected cpu, since torch finds no GPU here, got 'cuda:1'"):
+            Embedder(device="cuda:1")
     found = half.encode(TEXTS)
     assert found.dtype == np.float32
     assert ((found * minilm.encode(TEXTS)).sum(axis=1) > 0.999).all()
