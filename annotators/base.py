@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args
 from annotators.records import HALLUCINATED, LABELS, Annotation, Label, SentenceAnnotation
 from annotators.text.language import stated
 from annotators.text.sentences import split_sentences
+from engines.types import Sample
 
 if TYPE_CHECKING:
     from annotators.operating import Calibration
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence to judge: ``answer[start : start + len(text)] == text``, offsets in code points."""
+    """A sentence to judge: ``answer[start : start + len(text)] == text``, offsets in code points.
+
+    In ``answer`` blanks stand for what was thought before it.
+    """
 
     text: str
     start: int
@@ -105,10 +109,10 @@ class Annotator(Protocol):
 
     def spans(self, record: Mapping[str, Any]) -> list[tuple[int, int]]:
         """Where the sentences of a record's answer stand."""
-        return split_sentences(record["answer"])
+        return spans_of(record["answer"])
 
     def annotate_spans(self, record: Mapping[str, Any], spans: Sequence[tuple[int, int]]) -> list[SentenceAnnotation]:
-        """Judge the sentences of one answer at ``spans``, found by ``split_sentences``, as ``annotate`` would."""
+        """Judge the sentences of one answer at ``spans``, found by ``spans``, as ``annotate`` would."""
         checked([record], ("reference", "answer"))
         return self.verdicts_of(_sentences(record, spans))
 
@@ -182,9 +186,21 @@ class Annotator(Protocol):
             one.close()
 
 
+def thought(answer: str) -> int:
+    """How many characters of an answer are thinking before it, which is not judged."""
+    return len(answer) - len(Sample(answer).said)
+
+
+def spans_of(answer: str, split: Callable[[str], list[tuple[int, int]]] = split_sentences) -> list[tuple[int, int]]:
+    """Where the sentences of an answer stand, behind what was thought before it."""
+    head = thought(answer)
+    return [(head + a, head + b) for a, b in split(answer[head:])]
+
+
 def _sentences(record: Mapping[str, Any], spans: Sequence[tuple[int, int]]) -> list[Sentence]:
-    answer = record["answer"]
-    return [Sentence(answer[a:b], a, answer, record, record.get("language")) for a, b in spans]
+    answer, head = record["answer"], thought(record["answer"])
+    said = " " * head + answer[head:]
+    return [Sentence(answer[a:b], a, said, record, record.get("language")) for a, b in spans]
 
 
 def checked(
@@ -246,8 +262,10 @@ class CascadeAnnotator(Annotator):
         return out
 
     def annotation(self, record: Mapping[str, Any], judged: Iterable[SentenceAnnotation]) -> Annotation:
-        """The annotation of a record, with the first one's operating point."""
-        return replace(self.first.annotation(record, judged), annotator=self.who)
+        """The annotation of a record, with the first one's operating point, and in it the second one's, if any."""
+        found = self.first.annotation(record, judged)
+        point = {**(found.operating_point or {}), "second": self.second.annotation(record, ()).operating_point}
+        return replace(found, annotator=self.who, operating_point=point)
 
 
 # --- several at once, so that a policy has to deceive all of them: load_annotator("ensemble:min:embedded+nli:ID") -----

@@ -59,7 +59,7 @@ def parse_engine(text: str) -> EngineSpec:
     kind, colon, rest = text.partition(":")
     if not colon or kind not in KINDS:
         raise ValueError(f"engine {text!r}: expected {FORM}, for example transformers:./my-model")
-    found = re.search(r"@(?=https?://)", rest)
+    found = re.search(r"@(?=https?://)", rest, re.IGNORECASE)
     model, url = (rest[: found.start()], rest[found.end() :]) if found else (rest, None)
     model, options = _vllm_options(text, model) if kind == "vllm" else (model, {})
     if kind == "transformers" and "?" in model:
@@ -69,8 +69,8 @@ def parse_engine(text: str) -> EngineSpec:
     if kind != "openai":
         packaged.checked(model)
     if url is None:
-        if kind == "openai" and re.search(r"@(localhost|[\w.-]+:\d+|\d+\.\d+\.\d+\.\d+)(/|$)", model):
-            raise ValueError(f"engine {text!r}: the base URL after '@' must begin with http:// or https://")
+        if kind == "openai" and re.search(r":/|@\s|@(localhost|[\w.-]+:\d+|\d+\.\d+\.\d+\.\d+)(/|$)", model):
+            raise ValueError(f"engine {text!r}: the base URL must begin with http:// or https://, right after '@'")
         return EngineSpec(kind, model, None, options)
     if kind != "openai":
         raise ValueError(f"engine {text!r}: {kind} runs in this process and takes no base URL ({url})")

@@ -346,6 +346,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     old file stays as it is until then, and for good where the block or the renaming fails. OutputError: it can't be
     written.
     """
+    path = path.resolve()  # a link stays one
     part = path.with_name(path.name + ".part")
     with files(OutputError, f"cannot write {path}"):
         try:
@@ -422,8 +423,10 @@ def make_parent(path: Path) -> None:
     """Make the folder of a file that is to be written. UsageError: that, or writing either of them, can't be done."""
     with files(UsageError, f"cannot make the folder {path.parent}"):
         path.parent.mkdir(parents=True, exist_ok=True)
-    if path.is_dir():
-        raise UsageError(f"cannot write {path}: it is a folder; name a file")
+    if path.exists() and not path.is_file():
+        raise UsageError(
+            f"cannot write {path}: it is {'a folder' if path.is_dir() else 'not a regular file'}; name a file"
+        )
     if not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
         raise UsageError(f"cannot write {path}: permission denied; name a place that you may write to")
 
@@ -432,6 +435,8 @@ def check_paths(sources: Sequence[Path], output: Path | None, *, overwrite: bool
     """See that inputs can be read and the output can be written beside them, and make the output's folder. Raises
     UsageError with what to change; also where the output is there and may not be overwritten.
     """
+    if named := [path for path in (*sources, output) if path is not None and str(path) == "-"]:
+        raise UsageError(f"expected a file, got {named[0]}: a second start reads both again; name files")
     for source in sources:
         if not source.is_file():
             reason = "it is not a regular file" if source.exists() else "no such file"

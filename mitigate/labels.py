@@ -212,6 +212,8 @@ def check_either(record: Record) -> list[Problem]:
         if "answer" in record and "sentence" not in record:
             return [Problem("sentences", None, "the list that `mitigate annotate` writes")]
         return check_labelled(record)
+    if "answer" in record and record["answer"] is None and not record["sentences"]:  # `best-of` could judge none
+        return []
     problems, sentences = check_texts(record, answer="text", reference="any"), record["sentences"]
     if problems or (isinstance(sentences, list) and all(_is_sentence(s, record) for s in sentences)):
         return problems
@@ -242,6 +244,8 @@ def read_answers(paths: Sequence[Path], *, gold: bool = False) -> tuple[list[Jud
     by: dict[Path, str] = {}
     good, bad = read_all(paths, check_either)
     for path, number, record in good:
+        if record.get("sentences") == [] and record.get("answer") is None:
+            continue
         if "sentences" in record:
             _add_record(answers, record, path, gold)
         else:

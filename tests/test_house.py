@@ -161,7 +161,7 @@ def test_wheel_annotates_outside_the_checkout(wheel: Path, tmp_path: Path) -> No
     installed = tmp_path / "installed"
     zipfile.ZipFile(wheel).extractall(installed)
     (entry,) = installed.glob("*.dist-info/entry_points.txt")
-    assert "mitigate = mitigate.cli.main:main" in entry.read_text()
+    assert "mitigate = mitigate.cli.__main__:main" in entry.read_text()
     text = "The Jalali calendar was introduced in 1079."
     for name in ("reference.txt", "answer.txt"):
         (tmp_path / name).write_text(text)

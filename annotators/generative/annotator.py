@@ -16,13 +16,13 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel
 
-from annotators.base import Annotator, Sentence
+from annotators.base import Annotator, Sentence, spans_of
 from annotators.generative import protocols
 from annotators.generative.prompts import Protocol
 from annotators.generative.protocols import NO_EVIDENCE, Item, Mode, Options, Request, Shown, Verdict, Windows
@@ -119,7 +119,7 @@ class GenerativeAnnotator(Annotator):
         if not self.options.units:
             return super().spans(record)
         language = declared_or_found(record.get("language"), record["answer"])
-        return anah_units(record["answer"], "zh" if language == "zh" else "en")
+        return spans_of(record["answer"], partial(anah_units, language="zh" if language == "zh" else "en"))
 
     def foreseen(self, records: Iterable[Mapping[str, Any]], *, given: bool = False) -> tuple[int, int, int]:
         """The fewest requests that these records need, about how many tokens their prompts have, and how many at most

@@ -387,6 +387,7 @@ _LINE_MARK = re.compile(
     rf"|(?:[a-zA-Z]|[ivx]{{1,5}}|[IVX]{{1,5}})[.)][ \t]|[一二三四五六七八九十]{{1,3}}[、．]|\[\d{{1,3}}\]"
 )
 _RULE_LINE = re.compile(rf"[-=*_~|:+][-=*_~|:+ \t]{{2,}}+(?=[{NL}]|$)")
+_TABLE_ROW = re.compile(rf"\|[^{NL}]*\|{BLANK}*(?=[{NL}]|$)")
 _WORDLESS_LINE = re.compile(rf"(?![-*+{BULLETS}][ \t]*[{NL}])(?:[^\w{NL}]|_)++(?=[{NL}]|$)")
 _FENCE = re.compile(rf"(?:^|(?<=[{NL}]))[ \t]*+(`{{3}}|~{{3}})[^`{NL}]*+(?=[{NL}]|$)")
 _LINE = re.compile(rf"[^{NL}]*+")
@@ -445,6 +446,7 @@ def _cuts(text: str) -> list[int]:
     start = line_start = end_of(_SPACE, text, 0)
     word_at = -1  # first letter or digit of the sentence, once looked for
     done = ended = 0  # text before `done` is dealt with; the last stop at a line's end closed at `ended`
+    rows = -1  # the line that was last looked at for a row of a table
     quoted = False  # inside a long straight quotation
     uncased = text == text.lower()
     fences = _fences(text) if "```" in text or "~~~" in text else {}
@@ -468,6 +470,8 @@ def _cuts(text: str) -> list[int]:
                 cut = done = fence
             line_start = end_of(_SPACE, text, done)
             quoted = False
+        elif char in STOPS and rows < line_start and (row := _TABLE_ROW.match(text, rows := line_start)):
+            done = row.end()
         elif char in STOPS:
             done = end_of(_RUN, text, i)
             if done == len(text):

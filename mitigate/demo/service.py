@@ -18,11 +18,10 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from annotators import load_annotator
-from annotators.base import Annotator
+from annotators.base import Annotator, spans_of
 from annotators.operating import Calibration, OperatingPoint
 from annotators.records import Annotation, SentenceAnnotation
 from annotators.retrieval import Tokenize
-from annotators.text.sentences import split_sentences
 from engines import Engine, load_engine
 from engines.checkpoint import locate
 from engines.embedding import tokenize
@@ -181,7 +180,7 @@ class Service:
         once. Sentences, order and refusals are those of ``annotate``.
         """
         record = self._record(question, reference, answer)
-        spans = split_sentences(record["answer"])
+        spans = spans_of(record["answer"])
         yield Annotation(record, ()).to_dict(), spans  # shown while the annotator loads
         with threads(ASKED_AT_ONCE) as pool:
             judge = yield from heard(pool.submit(self.shelf.annotator, annotator))

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from annotators.base import Annotator
+from annotators.base import Annotator, thought
 from annotators.records import HALLUCINATED, JUDGED, Annotation, Edit, SentenceAnnotation
-from annotators.text.sentences import split_sentences
+from annotators.text.sentences import BULLETS, split_sentences
 from annotators.text.words import is_chinese
 from engines.types import NO_ROOM, Chat, ChatResult, Engine, Sampling, check_asked
 
@@ -35,6 +35,8 @@ MAX_BEFORE = 600
 MAX_REPLY, MAX_THOUGHT = 200, 2000  # tokens of a sentence, and of what a model thinks before it
 # The quotation marks around a whole reply are the model's own; marks inside belong to the sentence.
 _WRAP = re.compile(r'^\s*(?:["“「]([^"“”「」]*)["”」]|(.*))\s*$', re.S)
+# A list marker, which a writer neither sees nor takes away.
+_ITEM = re.compile(rf"\A(?:[-*+–{BULLETS}]|\d{{1,3}}\.|[(（]?(?:\d{{1,3}}|[a-zA-Z])[)）])\s+|\A\d{{1,3}}[、．）]")
 _MARK = re.compile(r"<\s*/?\s*data\s*>", re.IGNORECASE)
 
 
@@ -149,12 +151,14 @@ def correct(
         texts = regenerate([Request.of(one.before, i) for one, i in asked])
         for (one, i), text in zip(asked, texts, strict=True):
             old = one.before.sentences[i]
+            lead = found.group() if (found := _ITEM.match(old.text)) else ""
             if isinstance(text, Unanswered) and text.refused:
                 one.refused = text.reason
             elif isinstance(text, Unanswered):
                 one.error = text.reason
-            elif text is not None and text != old.text:
-                change = Change(old.text, text, old.start, old.end, "engine" if text else "deleted")
+            elif text is not None and text != old.text[len(lead) :]:
+                new = text and lead + text.removeprefix(lead)
+                change = Change(old.text, new, old.start, old.end, "engine" if text else "deleted")
                 one.proposals.setdefault(i, []).append([change])
     while waiting := [one for one in corrected if one.proposals]:
         _try_next(waiting, annotator)
@@ -163,13 +167,15 @@ def correct(
         _delete(corrected, annotator, rest_only=False)
     for one in corrected:
         rate = one.after.hallucination_rate
-        nothing_left = bool(one.changes) and not one.answer.strip()
+        answer = str(one.before.record["answer"])
+        head = thought(answer)  # which stays
+        nothing_left = bool(one.changes) and not one.answer[head:].strip()
         if nothing_left or (abstain_above is not None and rate is not None and rate > abstain_above):
-            answer = str(one.before.record["answer"])
-            text = ABSTENTION["zh" if is_chinese(answer) else "en"]
-            sentence = SentenceAnnotation(text, 0, len(text), "checked", "no_fact")
-            one.after = replace(one.after, record={**one.before.record, "answer": text}, sentences=(sentence,))
-            one.action, one.changes = "abstained", (Change(answer, text, 0, len(answer), "deleted"),)
+            text = ABSTENTION["zh" if is_chinese(answer[head:]) else "en"]
+            sentence = SentenceAnnotation(text, head, head + len(text), "checked", "no_fact")
+            record = {**one.before.record, "answer": answer[:head] + text}
+            one.after = replace(one.after, record=record, sentences=(sentence,))
+            one.action, one.changes = "abstained", (Change(answer[head:], text, head, len(answer), "deleted"),)
         elif one.changes:
             one.action = "corrected"
     return corrected
@@ -236,7 +242,7 @@ def _delete(corrected: Sequence[Corrected], annotator: Annotator, *, rest_only: 
 
 def _without_leading_blanks(answer: str, changes: Sequence[Change]) -> tuple[Change, ...]:
     """The changes, but deletions at the start of the answer also take the white space behind them."""
-    out, place = [], 0  # all before ``place`` is deleted
+    out, place = [], thought(answer)  # all between that and ``place`` is deleted
     for change in sorted(changes, key=lambda c: c.start):
         if change.start == place and not change.target:
             place = len(answer) - len(answer[change.end :].lstrip())
@@ -288,11 +294,11 @@ class Request:
     def of(cls, annotation: Annotation, number: int) -> Request:
         sentence, record = annotation.sentences[number], annotation.record
         return cls(
-            sentence.text,
+            _ITEM.sub("", sentence.text, count=1),
             str(sentence.label),
             ("\n".join(f.text.strip() for f in sentence.fragments) or str(record["reference"]))[:MAX_EVIDENCE],
             str(record.get("question") or ""),
-            str(record["answer"])[: sentence.start].strip()[-MAX_BEFORE:],
+            str(record["answer"])[thought(str(record["answer"])) : sentence.start].strip()[-MAX_BEFORE:],
         )
 
 

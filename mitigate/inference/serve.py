@@ -223,26 +223,14 @@ class Proxy:
 
     def _work(self, texts: list[str], wanted: Wanted) -> list[Held]:
         question = {"question": wanted.question} if wanted.question else {}
-        # Thinking that a server leaves in the text is not judged and passes; blanks in its place keep the offsets.
-        thoughts = [text[: len(text) - len(Sample(text).said)] for text in texts]
-        answers = [" " * len(head) + text[len(head) :] for head, text in zip(thoughts, texts, strict=True)]
-        records = [{**question, "reference": wanted.reference, "answer": answer} for answer in answers]
+        records = [{**question, "reference": wanted.reference, "answer": text} for text in texts]
         if wanted.action == "annotate":
             rows = [annotation.to_dict() for annotation in self.annotator.annotate_batch(records)]
         else:
             how: dict[str, Any] = {"delete": wanted.delete, "abstain_above": wanted.abstain_above}
             rows = [one.to_dict() for one in correct(records, self.annotator, regenerate=self.regenerate, **how)]
-        out = []
-        for head, row in zip(thoughts, rows, strict=True):
-            for key in {"answer", "original_answer"} & row.keys():
-                row[key] = head + row[key].removeprefix(" " * len(head))
-            if row.get("action") == "abstained":  # its one sentence and its one change begin after the thinking, too
-                (sentence,), (change,) = row["sentences"], row["changes"]
-                sentence |= {key: sentence[key] + len(head) for key in ("start", "end")}
-                change |= {"start": len(head), "from": change["from"].removeprefix(" " * len(head))}
-            left_out = ("question", "reference", "answer")
-            out.append(Held(row["answer"], {k: v for k, v in row.items() if k not in left_out}))
-        return out
+        left_out = ("question", "reference", "answer")
+        return [Held(row["answer"], {k: v for k, v in row.items() if k not in left_out}) for row in rows]
 
 
 # --- requests --------------------------------------------------------------------------------------------------------

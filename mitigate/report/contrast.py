@@ -5,17 +5,19 @@ The words are compared, never the meaning: what is marked is where a reader shou
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import Any
 
-from annotators.text.words import FUNCTION_WORDS, NEGATIONS, OPPOSITES, Words, is_chinese, words_of
+from annotators.text.words import FUNCTION_WORDS, NEGATIONS, OPPOSITES, Words, is_chinese, number_value, words_of
 from mitigate.report.totals import NOT_CHECKED, UNSURE, kind_of, merge, one_line, reason_of
 
 Pairs = list[tuple[int, int]]
 NEAR = 4  # words; a longer stretch that differs is another statement, whose words stand for nothing of this one
+_CHINESE = re.compile(r"\d+(?:[.,:]\d+)*|[A-Za-z]+|[^\W_]")
 MAX_WORDS = 600  # of both texts: aligning takes time in the product of the lengths
 
 
@@ -68,13 +70,14 @@ def contrast(claim: str, passages: tuple[str, ...]) -> Contrast:
 
 
 def _words(text: str) -> Words:
-    """English words, or the characters of a Chinese text, which stand for themselves."""
+    """English words; of a Chinese text its numbers, Latin words and other characters, which stand for themselves."""
     if not is_chinese(text):
         return words_of(text)
-    places = [i for i, char in enumerate(text) if char.isalnum()]
-    chars, no = tuple(text[i] for i in places), (False,) * len(places)
+    found = [(m.group(), m.start(), m.end()) for m in _CHINESE.finditer(text)]
+    chars, starts, ends = (tuple(column) for column in zip(*found, strict=True))
+    numbers = tuple(number_value(char) if char[0].isdigit() else None for char in chars)
     content = tuple(char not in "的了是在" for char in chars)
-    return Words(chars, chars, tuple(places), tuple(i + 1 for i in places), (None,) * len(places), content, no)
+    return Words(chars, chars, starts, ends, numbers, content, (False,) * len(chars))
 
 
 def _aligned(a: Words, b: Words) -> tuple[dict[int, range], set[int]]:

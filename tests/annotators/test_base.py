@@ -55,6 +55,20 @@ def test_wrong_records_are_explained(record, message):
         ExactAnnotator().annotate_batch([record])
 
 
+@pytest.mark.parametrize("head", ["<think>\nIt is blue? It is red.\n</think>\n\n", "It is red.</think> "])
+def test_thinking_before_an_answer_is_not_judged(head):
+    class Sees(ExactAnnotator):
+        def judge(self, sentences):
+            assert {s.answer for s in sentences} == {" " * len(head) + RECORD["answer"]}
+            return super().judge(sentences)
+
+    plain = ExactAnnotator().annotate(**RECORD)
+    found = Sees().annotate(**RECORD | {"answer": head + RECORD["answer"]})
+    assert [replace(s, start=s.start - len(head), end=s.end - len(head)) for s in found.sentences] == [*plain.sentences]
+    assert all(found.record["answer"][s.start : s.end] == s.text for s in found.sentences)
+    assert ExactAnnotator().annotate(**RECORD | {"answer": "<think>It is blue."}).sentences == ()
+
+
 def test_only_unsure_sentences_go_on():
     second = ExactAnnotator()
     both = CascadeAnnotator(doubtful(), second)
@@ -64,7 +78,11 @@ def test_only_unsure_sentences_go_on():
     assert annotation.sentences[0].scores["supported"] == pytest.approx(0.8)  # the first judge's own
     assert annotation.sentences[1].scores["unverifiable"] == 1.0
     assert annotation.annotator["name"] == "cascade:doubtful+exact"
-    assert annotation.to_dict()["operating_point"]["name"] == "test"
+    point = annotation.to_dict()["operating_point"]
+    assert (point["name"], point["second"]) == ("test", None)
+    twice = CascadeAnnotator(doubtful(), doubtful("3", support_at=0.3)).annotate(**RECORD)
+    assert twice.operating_point["second"]["support_at"] == 0.3
+    assert twice.sentences[1].label == "supported"  # by that
     assert math.isclose(annotation.hallucination_rate, 0.5)
     others = CascadeAnnotator(doubtful(), doubtful("2")), CascadeAnnotator(doubtful("2"), ExactAnnotator())
     assert len({one.fingerprint for one in (both, *others)}) == 3

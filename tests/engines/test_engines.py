@@ -46,7 +46,11 @@ BAD = [
     ("vllm:packaged:nope?max_model_len=5", "packaged:nope: expected one of"),
     ("openai:@http://127.0.0.1:8000/v1", "is empty"),
     ("transformers:x@http://127.0.0.1:8000/v1", "takes no base URL"),
-    ("openai:x@127.0.0.1:8000/v1", "must begin with http"),
+    *(
+        (f"openai:x{rest}", "must begin with http")
+        for rest in ("@127.0.0.1:8000/v1", "@htp://host/v1", "http://host/v1")
+    ),
+    *((f"openai:x{rest}", "must begin with http") for rest in ("@https:/host/v1", "@ http://host/v1")),
     ("openai:x@http://", "expected a base URL like"),
     ("openai:x@http://host:port/v1", "is not a URL"),
     ("openai:x@http://host:99999/v1", "is not a URL"),

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import re
 import resource
 import tracemalloc
@@ -299,6 +300,19 @@ def test_input_and_outputs_must_be_different_files(tmp_path, source):
         with pytest.raises(io.UsageError, match="is the input and would be written over"):
             run_job(one, output)
     assert source.read_text() == rejected.read_text() == write_input(tmp_path / "again.jsonl").read_text()
+
+
+def test_only_regular_files_are_replaced(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "page.html")
+    io.write_bytes(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "page.html").read_bytes() == b"new"
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(io.UsageError, match="pipe: it is not a regular file; name a file"):
+        io.write_bytes(tmp_path / "pipe", b"new")
+    for named in ([Path("-")], tmp_path / "out"), ([tmp_path / "link"], Path("-")):
+        with pytest.raises(io.UsageError, match="expected a file, got -: a second start reads both again"):
+            io.check_paths(*named)
 
 
 def test_job_continues_after_a_full_disk(source, output):

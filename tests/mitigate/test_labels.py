@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mitigate.labels import read_gold
+from mitigate.labels import read_answers, read_gold
 from tests.helpers.jsonl import write_rows
 
 
@@ -21,6 +21,13 @@ def test_gold_rows_of_both_forms(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert len(set(groups)) == 2
     assert [(path.name, line.number) for path, line in rejected] == [("a.jsonl", 3)]
+
+
+def test_answers_that_nobody_could_judge_are_passed_over(tmp_path: Path) -> None:
+    asked = {"question": "Q?", "reference": "R."}
+    rows = [{**asked, "answer": None, "sentences": []}, {**asked, "answer": "Hm.", "sentences": []}]
+    found, bad = read_answers([Path(write_rows(tmp_path / "a.jsonl", rows))])
+    assert ([answer.answer for answer in found], bad) == (["Hm."], 0)
 
 
 def test_a_stock_phrase_joins_no_documents(tmp_path: Path) -> None:

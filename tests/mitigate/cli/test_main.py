@@ -15,6 +15,7 @@ import pytest
 
 import annotators
 import mitigate
+from mitigate.cli.__main__ import main as start
 from mitigate.cli.main import build_parser, main
 from tests.helpers.engines_server import error, serving
 from tests.helpers.evaluation_cases import FOUR_WAY
@@ -34,6 +35,15 @@ def commands(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[
 
 
 COMMANDS = dict(commands(build_parser()))
+
+
+def test_interrupted_while_importing(monkeypatch) -> None:
+    class Interrupted:
+        def __getattr__(self, name: str) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "mitigate.cli.main", Interrupted())
+    assert start() == 130
 
 
 def test_a_reader_that_stops_is_no_error(tmp_path: Path) -> None:

@@ -95,6 +95,25 @@ def test_a_writer_sees_flagged_sentences_only():
     check(corrected)
 
 
+def test_a_list_keeps_its_markers():
+    class Listed(RuleAnnotator):
+        def label(self, text, start, reference):
+            said = text.lstrip("12.)- ")
+            return super().label(said, start + len(text) - len(said), reference)
+
+    asked = []
+
+    def write(requests):
+        asked.extend(r.sentence for r in requests)
+        return ["2) It opened in May 1901.", "It opened in May 1901.", ""]
+
+    answer = f"1. {RIGHT}\n2) {LOST}\n- {LOST}\n- Paul built it in 1899."
+    (corrected,) = correct([record(answer)], Listed(), regenerate=write)
+    assert asked == [LOST, LOST, "Paul built it in 1899."]
+    assert corrected.answer == f"1. {RIGHT}\n2) It opened in May 1901.\n- It opened in May 1901.\n"
+    check(corrected)
+
+
 def test_an_unjudged_edit_is_taken_back():
     """A sentence that the annotator fails on is not hallucinated by its count, and not better either."""
 
@@ -126,6 +145,15 @@ def test_abstention_above_the_threshold_only():
     check(more)
     (emptied,) = correct([record(LOST)], RuleAnnotator(), delete=True, abstain_above=0.5)
     assert (emptied.action, emptied.answer) == ("abstained", ABSTENTION["en"])  # nothing was left
+    check(emptied)
+    head = "<think>它高 99 米。</think>\n"  # neither judged nor replaced; its language is not the answer's
+    rows = [record(f"{head}{LOST}"), record(f"{head}{LOST} {RIGHT}")]
+    thought, deleted = correct(rows, RuleAnnotator(), delete=True)
+    assert (thought.answer, deleted.answer) == (head + ABSTENTION["en"], head + RIGHT)
+    (sentence,) = thought.after.sentences
+    assert thought.answer[sentence.start : sentence.end] == sentence.text
+    check(thought)
+    check(deleted)
     with pytest.raises(ValueError, match=r"abstain_above: expected a rate in \[0, 1\)"):
         correct(rows, RuleAnnotator(), abstain_above=1.0)
 

@@ -15,6 +15,9 @@ FRAGMENT = [{"text": "x", "start": 0, "end": 1}]
     ("The tower, built by Douglass, is 94 metres high.", "Douglass built the tower, 49 metres high.", ["94"], ["49"]),
     ("It opened in 1901.", "It opened in 1901.", [], []),
     ("商人用丝绸换取马匹。", "商人用茶叶换取西藏的马匹。", ["丝绸"], ["茶叶"]),
+    ("售价为6999元。", "售价5999元，很贵。", ["为6999"], ["5999"]),
+    ("2020年人口为1,189万。", "2020年人口为2189万。", ["1,189"], ["2189"]),
+    ("iPhone 15长3.5米。", "iPhone 15长5.3米。", ["3.5"], ["5.3"]),
 ])  # fmt: skip
 def test_words_that_differ_are_marked_on_both_sides(
     claim: str, passage: str, ours: list[str], theirs: list[str]
