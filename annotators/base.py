@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args
 
 from annotators.records import HALLUCINATED, LABELS, Annotation, Label, SentenceAnnotation
 from annotators.text.language import stated
-from annotators.text.sentences import split_sentences
+from annotators.text.sentences import split_sentences, without_mark
 from engines.types import Sample
 
 if TYPE_CHECKING:
@@ -49,6 +49,12 @@ class Sentence:
     def question(self) -> str:
         return self.record.get("question") or ""
 
+    @property
+    def bare(self) -> Sentence:
+        """Itself without a list marker before it, whose number would be read as one of the sentence."""
+        mark = without_mark(self.text)
+        return replace(self, text=self.text[mark:], start=self.start + mark)
+
     def judged(self, status: str, label: str | None = None, scores: Any = None, **found: Any) -> SentenceAnnotation:
         """The annotation of this sentence; ``found`` are further fields of :class:`SentenceAnnotation`."""
         return SentenceAnnotation(self.text, self.start, self.end, status, label, scores, **found)  # type: ignore[arg-type]
@@ -62,8 +68,9 @@ class Sentence:
 class Annotator(Protocol):
     """Judges whole answers, or sentences as they are given. A kind of annotator derives from it and gives ``judge``.
 
-    ``fingerprint`` changes with everything that verdicts depend on, beside the precision in which trained annotators
-    are read: in bfloat16 a sentence near a threshold may get another verdict than in float32.
+    ``fingerprint`` changes with everything that verdicts depend on, beside how answers are cut into sentences, and the
+    precision in which trained annotators are read: in bfloat16 a sentence near a threshold may get another verdict than
+    in float32.
     """
 
     name: str
@@ -71,6 +78,7 @@ class Annotator(Protocol):
     reads: tuple[str, ...] = ("question", "reference", "sentence", "language")  # of a row, what a verdict depends on
     languages: tuple[str, ...] | None = None  # of which every sentence is judged; None: all
     calibration: Calibration | None = None  # makes the verdicts of what has scores; None: the labels of judge() stand
+    list_marks: bool = False  # whether it reads list markers before sentences
     asks: tuple[Annotator, ...] = ()  # those that a cascade or an ensemble asks
 
     @abstractmethod
@@ -132,7 +140,8 @@ class Annotator(Protocol):
 
     def verdicts_of(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
         """``judge`` at the operating point, where there is one; what is not flagged has no spans."""
-        judged = self.judge(sentences)
+        found = self.judge(sentences if self.list_marks else [sentence.bare for sentence in sentences])
+        judged = [replace(one, text=s.text, start=s.start) for one, s in zip(found, sentences, strict=True)]
         if self.calibration is not None:
             return self.calibration.apply(judged)
         return [s if s.spans is None or s.label in HALLUCINATED else replace(s, spans=None) for s in judged]

@@ -180,7 +180,8 @@ def by_readers(labels: list[Row]) -> list[Row]:
         rows.append(
             row(f"{arm}: supported sentences by blind labels", len(own), [r["label"] for r in own].count("supported"))
         )
-    return rows + [apart(arm, other, labels) for other, arm in combinations(arms, 2)]
+    same = [pair for pair in combinations(arms, 2) if len({arm.rpartition(": ")[0] for arm in pair}) == 1]  # of one run
+    return rows + [apart(arm, other, labels) for other, arm in same]
 
 
 def main() -> None:

@@ -241,7 +241,7 @@ def test_proof_runs_and_refuses(proof, tmp_path, monkeypatch, capsys):
         proof["run_arm"](tmp_path, "base", 0, [])
     assert ended.value.code == 2
     # which asks the base first
-    assert commands[1][-1] == str(tmp_path / "grpo-sentences-calibrated-again-0")
+    assert commands[1][-1] == str(tmp_path / "grpo-sentences-calibrated-0")
 
     held = tmp_path / "mine" / "held.jsonl"
 

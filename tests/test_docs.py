@@ -224,8 +224,12 @@ def test_readme_figures_of_mitigation_are_its_rows() -> None:
         f"Hallucinated: {with_interval(first, '.1f', ' %')} of {first['n']}, then "
         f"{with_interval(then, '.1f', ' %')} of {then['n']} ({with_interval(apart, '.1f', ' points')}); uncalibrated, "
         f"{without['value']:.1f} % ({-gap['value']:.1f} more than calibrated [{-high:.1f}, {-low:.1f}]); supported: "
-        f"{true[0]}, then {true[1]}; copied: {copied[0]}, then {copied[1]}."
+        f"{true[0]}, then {true[1]}; copied: {copied[0]}, then {copied[1]}. "
     ) in readme
+    first, then = (rows[f"Intel CPU: {arm}: hallucinated by blind labels"]["value"] for arm in arms[:2])
+    apart = rows["Intel CPU: after − Intel CPU: before training: share of hallucinated by blind labels"]
+    gap = with_interval(apart, ".1f", " points")
+    assert f"On an Intel CPU: {first:.1f} %, then {then:.1f} % ({gap})." in readme
 
 
 def test_readme_figures_of_the_proof_are_its_rows() -> None:

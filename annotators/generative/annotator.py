@@ -50,6 +50,8 @@ class GenerativeAnnotator(Annotator):
     ``embedder`` chooses windows; None takes the packaged one, loaded on ``device`` when a reference does not fit.
     """
 
+    list_marks = True
+
     def __init__(
         self, engine: Engine, options: Options | None = None, *, embedder: Embedder | None = None,
         device: str | None = None,

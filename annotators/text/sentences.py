@@ -65,6 +65,9 @@ _LABEL = (
 _NUMERAL = r"(?:\d{1,3}(?:\.\d{1,3}){0,4}|[A-Za-z]|[ivxIVX]{1,5}|[一二三四五六七八九十]{1,3}|[①-⑳])?"
 _MARKER = r"[\s>*_#(（\[【•●▪■◦‣⁃➢➤+–-]*+", rf"{_NUMERAL}[)\]）】.．、*_\s]*+"
 MARKER = re.compile("".join(_MARKER))
+_LIST_MARK = re.compile(
+    rf"(?:[*_]{{0,3}}(?:\d{{1,3}}\.|[(（]?(?:\d{{1,3}}|[a-zA-Z])[)）])[*_]{{0,3}}\s+|[-*+–{BULLETS}]\s+|\d{{1,3}}[、．）])(?=\S)"
+)
 _LABELLED_MARKER = re.compile(_LABEL.join(_MARKER))
 _LEAD = re.compile(r"[*_(（]{0,3}(\d{1,2}|[A-Za-z])([.．、)）])")
 
@@ -402,6 +405,11 @@ def split_sentences(text: str) -> list[tuple[int, int]]:
     Marks alone (``"---"``, ``"1."``) give one.
     """
     return trimmed(text, [0, *_cuts(text), len(text)])
+
+
+def without_mark(sentence: str) -> int:
+    """Where a sentence begins behind a list marker; 0 where it has none, or is nothing else."""
+    return found.end() if (found := _LIST_MARK.match(sentence)) else 0
 
 
 def trimmed(text: str, edges: Sequence[int]) -> list[tuple[int, int]]:

@@ -49,6 +49,7 @@ class CausalAnnotator(Annotator):
     """
 
     reads = ("question", "reference", "answer", "sentence", "language")
+    list_marks = True
 
     def __init__(
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, name: str = "causal",

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from annotators.base import Annotator, thought
 from annotators.records import HALLUCINATED, JUDGED, Annotation, Edit, SentenceAnnotation
-from annotators.text.sentences import BULLETS, split_sentences
+from annotators.text.sentences import split_sentences, without_mark
 from annotators.text.words import is_chinese
 from engines.types import NO_ROOM, Chat, ChatResult, Engine, Sampling, check_asked
 
@@ -35,8 +35,6 @@ MAX_BEFORE = 600
 MAX_REPLY, MAX_THOUGHT = 200, 2000  # tokens of a sentence, and of what a model thinks before it
 # The quotation marks around a whole reply are the model's own; marks inside belong to the sentence.
 _WRAP = re.compile(r'^\s*(?:["“「]([^"“”「」]*)["”」]|(.*))\s*$', re.S)
-# A list marker, which a writer neither sees nor takes away.
-_ITEM = re.compile(rf"\A(?:[-*+–{BULLETS}]|\d{{1,3}}\.|[(（]?(?:\d{{1,3}}|[a-zA-Z])[)）])\s+|\A\d{{1,3}}[、．）]")
 _MARK = re.compile(r"<\s*/?\s*data\s*>", re.IGNORECASE)
 
 
@@ -151,7 +149,7 @@ def correct(
         texts = regenerate([Request.of(one.before, i) for one, i in asked])
         for (one, i), text in zip(asked, texts, strict=True):
             old = one.before.sentences[i]
-            lead = found.group() if (found := _ITEM.match(old.text)) else ""
+            lead = old.text[: without_mark(old.text)]
             if isinstance(text, Unanswered) and text.refused:
                 one.refused = text.reason
             elif isinstance(text, Unanswered):
@@ -294,7 +292,7 @@ class Request:
     def of(cls, annotation: Annotation, number: int) -> Request:
         sentence, record = annotation.sentences[number], annotation.record
         return cls(
-            _ITEM.sub("", sentence.text, count=1),
+            sentence.text[without_mark(sentence.text) :],
             str(sentence.label),
             ("\n".join(f.text.strip() for f in sentence.fragments) or str(record["reference"]))[:MAX_EVIDENCE],
             str(record.get("question") or ""),

@@ -12,6 +12,7 @@ from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import Any
 
+from annotators.text.sentences import without_mark
 from annotators.text.words import FUNCTION_WORDS, NEGATIONS, OPPOSITES, Words, is_chinese, number_value, words_of
 from mitigate.report.totals import NOT_CHECKED, UNSURE, kind_of, merge, one_line, reason_of
 
@@ -39,7 +40,8 @@ def contrast(claim: str, passages: tuple[str, ...]) -> Contrast:
     beside the same word, or a word of its kind at its place in the alignment.
     """
     text = "\n".join(passages)
-    a, b = _words(claim), _words(text)
+    mark = without_mark(claim)  # whose number is none of the claim
+    a, b = _words(" " * mark + claim[mark:]), _words(text)
     known, said = set(b.stems), set(a.stems)
     ours = [i for i in range(len(a)) if a.content[i] and a.stems[i] not in known]
     theirs = {j for j in range(len(b)) if b.content[j] and b.stems[j] not in said}

@@ -19,7 +19,7 @@ from typing import Any
 from annotators.base import Verdict
 from annotators.retrieval import BM25
 from annotators.text.language import declared_or_found, language_of, only_names
-from annotators.text.sentences import split_sentences
+from annotators.text.sentences import split_sentences, without_mark
 from annotators.text.words import FUNCTION_WORDS, chinese_words, common_subsequence, is_chinese, units, words_of
 from mitigate.rewards.aspects import Judged, completeness
 from mitigate.rewards.config import RewardFile
@@ -222,7 +222,7 @@ def sentence_spans(
     Thinking comes first: a block that follows other text is text, or a model could hide there what it says. A block
     that is never closed goes to the end. A closing tag without an opening one ends a block that the prompt opened, so
     all before it is thinking; where prompts do, a text without a closing tag is thinking as a whole. With response tags
-    only what stands between them counts; an opened one that is never closed goes to the end.
+    only what stands between them counts; an opened one that is never closed goes to the end. List markers are left out.
     """
     start = 0
     if thinking:
@@ -238,7 +238,8 @@ def sentence_spans(
     parts = [(start, len(text))]
     if response:
         parts = [(a, b) for start, end in parts for _, a, b, _ in _blocks(text, response, start, end)]
-    return [(start + a, start + b) for start, end in parts for a, b in split_sentences(text[start:end])]
+    spans = [(start + a, start + b) for start, end in parts for a, b in split_sentences(text[start:end])]
+    return [(a + without_mark(text[a:b]), b) for a, b in spans]
 
 
 def _blocks(text: str, tags: Tags, start: int, end: int) -> list[tuple[int, int, int, int]]:
