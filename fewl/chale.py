@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from annotators.text.sentences import split_sentences
-from annotators.text.words import rouge_words
+from annotators.text.words import is_chinese, rouge_words
 from fewl.expertise import folded
 from fewl.neighbours import nearest, pair_cosine
 from fewl.similarity import Encode
@@ -82,7 +82,7 @@ def _prepared(raw: Mapping[str, Any], dropped: Counter[str]) -> _Row | None:
     else:
         sentences = [long[start:end] for start, end in split_sentences(long)]
         if len(sentences) > 2:
-            return _Row(raw, str(raw["question"]).strip(), short.rstrip(" ."), tuple(sentences[1:-1]))
+            return _Row(raw, str(raw["question"]).strip(), short.rstrip(" .。!！?？"), tuple(sentences[1:-1]))
         dropped["too_few_sentences"] += 1
     return None
 
@@ -99,7 +99,8 @@ def _nearby(rows: Sequence[_Row], encode: Encode) -> list[list[int]]:
     other_P = near_QK[row_P, place_P]
     similar_P = pair_cosine(vectors, row_P, other_P)
     for row, other, similar in zip(row_P.tolist(), other_P.tolist(), similar_P.tolist(), strict=True):
-        if LOW <= similar <= HIGH and folded(rows[row].short) != folded(rows[other].short):
+        apart = {*rows[row].details}.isdisjoint(rows[other].details)  # else a true part would be lent
+        if LOW <= similar <= HIGH and apart and folded(rows[row].short) != folded(rows[other].short):
             nearby[row].append(other)
     return nearby
 
@@ -108,7 +109,7 @@ def _answers(row: _Row, others: Sequence[_Row], n: int, generator: np.random.Gen
     """n answers of each kind; sentences and questions are repeated only when used up."""
 
     def answer(kind: str, short: str, detail: str, swapped: str | None = None, source: str | None = None) -> None:
-        text, label = f"{short}. {detail}", kind == KINDS[0]
+        text, label = short + ("。" if is_chinese(short + detail) else ". ") + detail, kind == KINDS[0]
         made.append({"text": text, "kind": kind, "label": label, "swapped": swapped, "from": source})
 
     made: list[dict[str, Any]] = []

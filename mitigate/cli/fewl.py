@@ -338,7 +338,7 @@ def run_rank(args: Args) -> int:
         if truth is None:
             raise UsageError(f'--truth: {args.truth}, as {{"model": number}}: {problems[0]}')
         truth = {model: float(value) for model, value in truth.items()}
-    records, rejected = read_whole(args.input, check_scored, args.output)
+    records, rejected = read_whole(args.input, check_scored, args.output, "scored records")
     with usage(f"{args.input}: "):
         ranking = rank_models(records, truth=truth, truth_from_labels=args.truth == "labels", seed=args.seed)
     result = {**asdict(ranking), "rejected_lines": rejected}
@@ -389,7 +389,7 @@ def _print_ranking(ranking: Ranking) -> None:
 
 def run_pick(args: Args) -> int:
     args.check_files()
-    records, rejected = read_whole(args.input, check_scored, args.output)
+    records, rejected = read_whole(args.input, check_scored, args.output, "scored records")
     if args.abstain_above is not None and (lacking := sum("entropy" not in record for record in records)):
         which = f"{lacking} of the {len(records)} records of {args.input} have no entropy"
         raise UsageError(f"--abstain-above: {which}; run `fewl score --same-from`")

@@ -13,6 +13,7 @@ import hashlib
 import os
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -85,20 +86,21 @@ def run(args: Args, *, program: str, tasks: tuple[str, ...], annotators: Mapping
     inside = path.resolve().is_relative_to(recipes_folder().resolve())
     name = path.resolve().relative_to(recipes_folder().resolve()) if inside else Path(path.name)
     output = args.output or Path("out/runs") / "-".join(name.with_suffix("").parts)
-    folders = {str(folder) for folder in getattr(options, "corpus", ()) if folder.is_dir()}
-    digests = {name: digest(Path(name)) for name in sorted(input_files(options.model_dump(mode="json")) | folders)}
+    digests = {name: digest(Path(name)) for name in sorted(input_files(options.model_dump(mode="json")))}
     with open_run(output, options, overwrite=args.overwrite) as folder:
         print(f"# run folder: {output}", flush=True)
-        if folder.done is not None and not args.overwrite:  # which another process may be deleting
+        done = folder.done is not None and not args.overwrite  # which another process may be deleting
+        if done:
             code = folder.exit_code(digests)
+        if done and not getattr(module, "GOES_ON", False):
             show = getattr(module, "show", None)  # of a task that prints more than figures
             print(f"complete since an earlier run{'' if show else f': {folder.done}'}", flush=True)
             if show:
                 show(folder)
             return code
         try:
-            # Other tasks compare rows, or ask their cache.
-            if folder.writes and {"training", "trainer"} & type(options).model_fields.keys():
+            # Other tasks compare what they read, or ask their cache.
+            if folder.writes and {"training", "trainer", "rows"} & type(options).model_fields.keys():
                 folder.exit_code(digests)
                 folder.keep_inputs(digests)
             code = int(module.run(options, folder) or 0)
@@ -120,23 +122,29 @@ def run(args: Args, *, program: str, tasks: tuple[str, ...], annotators: Mapping
     return code
 
 
-def input_files(value: object) -> set[str]:
-    """The data files that a recipe's options name."""
+READ = ("corpus", "data", "sources")  # keys that may name folders
+
+
+def input_files(value: object, key: str = "") -> set[str]:
+    """The files that a recipe's options name, and the folders of data."""
     if isinstance(value, str):
-        data = value.endswith((".jsonl", ".json", ".csv", ".parquet", ".yaml"))
-        return {value} if data and Path(value).is_file() else set()
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return set().union(*map(input_files, inner))
+        with suppress(OSError, ValueError):  # a text that is no name of a file
+            return {value} if Path(value).is_file() or (key in READ and value and Path(value).is_dir()) else set()
+        return set()
+    if isinstance(value, dict):
+        return set().union(*(input_files(inner, name) for name, inner in value.items()))
+    return set().union(*(input_files(inner, key) for inner in value)) if isinstance(value, list) else set()
 
 
 def digest(path: Path) -> str:
-    """That of a file, or of the texts of a corpus below a folder with their names."""
+    """That of a file, or of the data below a folder with their names."""
     if path.is_file():
         return sha256(path)
-    from mitigate.dataset.sources import texts_below
+    from mitigate.dataset.sources import SUFFIXES
 
-    read = (file for file in texts_below(path) if file.is_file() and os.access(file, os.R_OK))
-    below = (f"{file.relative_to(path)} {sha256(file)}\n" for file in read)
+    read = (*SUFFIXES, ".jsonl", ".json", ".csv", ".parquet")
+    files = sorted(f for f in path.rglob("*") if f.suffix.lower() in read and f.is_file() and os.access(f, os.R_OK))
+    below = (f"{file.relative_to(path)} {sha256(file)}\n" for file in files)
     return hashlib.sha256("".join(below).encode()).hexdigest()
 
 

@@ -42,6 +42,8 @@ from mitigate.io import (
 from mitigate.models import check_generative, open_annotator, open_engine
 from mitigate.recipes.folder import RunFolder
 
+GOES_ON = True  # also when it was complete: stages are compared with their inputs, and may have been reviewed
+
 
 def check(options: Options) -> None:
     """Refuse missing files and engines."""
@@ -54,6 +56,8 @@ def check(options: Options) -> None:
     asked: dict[str, Asked] = {name: getattr(options, name) for name in ("questions", "filters", "selection")}
     asked |= {"matching": options.matching} if options.matching.judge else {}
     asked |= {f"answers.{place}": answer for place, answer in enumerate(options.answers)}
+    if len({answer.model_dump_json() for answer in options.answers}) < len(options.answers):
+        raise UsageError("answers: two are equal, and would bring the same answers; let them differ, or leave one out")
     if options.engine is None and (without := [name for name, stage in asked.items() if stage.engine is None]):
         raise UsageError(f"{', '.join(without)}: no engine; give each one, or `engine:` for all")
     own = options.annotator_options

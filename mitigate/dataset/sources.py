@@ -62,7 +62,10 @@ def check_topic(record: Record) -> list[Problem]:
 
 def check_document(record: Record) -> list[Problem]:
     """Problems of {"title", "text", "id"?, "language"?}; extra keys are free."""
-    return check_texts(record, title="text", text="text", id="id?") + _check_language(record)
+    problems = check_texts(record, title="text", text="text", id="id?") + _check_language(record)
+    if not problems and (language := record.get("language") or language_of(record["text"])) not in LANGUAGES:
+        problems.append(Problem("language", shown(language), f'one of {", ".join(LANGUAGES)} (set "language")'))
+    return problems
 
 
 def read_topics(path: Path, output: Path) -> tuple[int, int]:

@@ -32,7 +32,7 @@ from mitigate.inference.correct import Change, Corrected, apply, correct, fenced
 from mitigate.io import counted
 from mitigate.report.totals import UNSURE, Record, Totals, one_line
 
-SENTENCES = 5  # of one answer, at most: a small model may go on for ever
+SENTENCES = 5  # of one answer on this machine, at most: a small model may go on for ever
 TOKENS, TOKENS_OF_SERVER = 150, 600  # of one answer, at most, on this machine and from a server, which may think first
 DRAWN, TEMPERATURE = 4, 0.8
 READ, READ_BY_SERVER = 600, 4_000  # tokens of a document that a model is given, on this machine and behind a server
@@ -70,9 +70,10 @@ def reading(service: Service, model: Engine, question: str, document: str) -> Ch
     return [{"role": "user", "content": f"{told}\n\n{fenced(read, 'document')}\n\n{question}"}]
 
 
-def opening(text: str) -> str:
-    spans = split_sentences(text)[:SENTENCES]
-    return text[: spans[-1][1]] if spans else ""
+def opening(text: str, model: Any) -> str:
+    """An answer as far as it is taken; one from a server ends by its own limit."""
+    spans = split_sentences(text)
+    return text[: spans[-1 if on_server(model) else min(SENTENCES, len(spans)) - 1][1]] if spans else ""
 
 
 def longest(model: Any) -> int:
@@ -107,8 +108,8 @@ def answered(service: Service, question: str, document: str, engine: str, annota
             for piece in takewhile(lambda _: not stop.is_set(), () if stop.is_set() else pieces):
                 written.append(piece)
                 said = Sample("".join(written)).said
-                if len(split_sentences(said)) > SENTENCES:
-                    written[:] = [opening(said)]
+                if (short := opening(said, model)) != said.rstrip():
+                    written[:] = [short]
                     break
 
     with ExitStack() as at_end:
@@ -184,7 +185,8 @@ def better(
             with service.shelf.turn(model):
                 results = model.chat([chat], sampling)
                 check_asked(results)
-            drawn = [{**given, "answer": text} for text in map(opening, results[0].texts) if text]
+            said = (opening(text, model) for text in results[0].texts)
+            drawn = [{**given, "answer": text} for text in said if text]
             answers += service.annotated(judge, drawn)
         chosen = min(range(len(answers)), key=lambda i: rank(answers[i]))
         with service.shelf.turn(judge), service.shelf.turn(model):
@@ -260,7 +262,10 @@ def mend_tab(service: Service) -> None:
     made = gr.State(None, time_to_live=parts.KEPT_SECONDS)  # Better
     nothing: dict[Any, Any] = {mended: "", made: None, edits: gr.update(visible=False)}
     nothing[final] = gr.update(value="", visible=False)
-    off: dict[Any, Any] = {stop: gr.update(interactive=False)}
+    on, off = (  # one at a time, or what is left of one would show beside the other
+        {stop: gr.update(interactive=yes), **dict.fromkeys((ask, mend), gr.update(interactive=not yes))}
+        for yes in (True, False)
+    )
 
     def answer(q: str, d: str, model: str, judge: str) -> Iterator[dict[Any, Any]]:
         run = secrets.token_hex(4)
@@ -311,8 +316,7 @@ def mend_tab(service: Service) -> None:
             return {**off, **nothing, **({} if kept else {result: NOTHING})}
         return {**off, result: parts.annotated_view(*kept, run=secrets.token_hex(4), stopped=True)}
 
-    on: dict[Any, Any] = {stop: gr.update(interactive=True)}
-    outputs = [mended, made, edits, final, stop]
+    outputs = [mended, made, edits, final, stop, ask, mend]
     asking = ask.click(answer, [*boxes, engine, annotator], [result, asked, row, *outputs], **parts.JUDGING)
     mending = mend.click(improve, [asked, engine, annotator, ways], outputs, **parts.JUDGING)
     edits.input(choose, [made, edits], outputs, **parts.JUDGING)

@@ -63,13 +63,19 @@ Shown = tuple[Record, Sequence[tuple[int, int]], str, str]  # record, what is no
 CALIBRATED = "as measured"
 THRESHOLDS = {CALIBRATED: None, "decide all": (0.5, 0.5), "only where sure": (0.8, 0.95)}  # flag_at, support_at
 KEPT, KEPT_CHARACTERS = 10, 20_000  # inputs that the browser remembers, and the longest of them
-LABEL_BYTES = 3_000_000  # of labels: encrypted, four thirds of this; browsers keep five million characters of a page
+LABEL_BYTES = 4_000_000  # of labels: browsers keep five million characters of a page
 Labels = dict[str, list[Record]]  # by reference, so that it is kept once
 # A link holds the texts behind "#", which a browser sends to nobody.
 TO_LINK = """(...texts) => {
-  history.replaceState(null, '', '#' + encodeURIComponent(JSON.stringify(texts)));
-  navigator.clipboard?.writeText(location.href).catch(() => {});
+  const link = '#' + encodeURIComponent(JSON.stringify(texts)), button = document.querySelector('#link');
+  const say = (told) => { button.textContent = told; setTimeout(() => { button.textContent = 'Copy a link'; }, 3000); };
+  if (link.length > 2_000_000) { say('Too long for a link'); return; }  // browsers open none beyond
+  history.replaceState(null, '', link);
+  navigator.clipboard?.writeText(location.href).then(() => say('Copied'), () => say('It is the address'));
 }"""
+# Labels are read anew and written by the page itself: all tabs of a browser keep the same.
+STORED = """(shown, _) => [shown, JSON.parse(localStorage.getItem('mitigate-labels') ?? '{}')]"""
+STORE = "(labels) => localStorage.setItem('mitigate-labels', JSON.stringify(labels))"
 FROM_LINK = """(...texts) => {
   try {
     const linked = JSON.parse(decodeURIComponent(location.hash.slice(1)));
@@ -138,18 +144,19 @@ def annotate_tab(service: Service, page: gr.Blocks) -> None:
         list(THRESHOLDS), value=CALIBRATED, label="Verdicts", info="fewer not sure, or fewer mistakes", elem_id="how"
     )
     shown = gr.State(None, time_to_live=parts.KEPT_SECONDS)  # Shown
-    kept_labels = gr.BrowserState({}, storage_key="mitigate-judgements", secret="hallucination-toolkit")  # Labels
+    kept_labels = gr.JSON({}, visible="hidden")  # Labels
     history = gr.BrowserState([], storage_key="mitigate-history", secret="hallucination-toolkit")
     earlier = gr.Dropdown([], label="Earlier, kept in this browser", type="index", visible=False, elem_id="earlier")
 
     off: Update = {stop: gr.update(interactive=False), save: gr.update(value=None, interactive=False)}
 
     def finished(kept: Shown, chosen: str) -> Update:
-        record, _, token, below = kept
+        record, waiting, token, below = kept
         decided = at_thresholds(record, THRESHOLDS[chosen])
         path = work_folder() / "annotated.json"
         path.write_bytes(dump_line(decided))
-        view = parts.annotated_view(decided, run=token, below=below if decided is record else "")
+        below = below if decided is record else ""
+        view = parts.annotated_view(decided, waiting, run=token, below=below, stopped=bool(waiting))
         return {**off, result: view, save: gr.update(value=str(path), interactive=True)}
 
     def judge(q: str, r: str, a: str, name: str, chosen: str, before: list[list[str]]) -> Iterator[Update]:
@@ -172,16 +179,13 @@ def annotate_tab(service: Service, page: gr.Blocks) -> None:
         except Refusal as error:
             yield {**off, result: parts.notice(str(error)), shown: None, inputs: gr.update(open=True)}
 
-    def stopped(kept: Shown | None) -> Update:
+    def stopped(kept: Shown | None, chosen: str) -> Update:
         if kept is None or not kept[1]:
             return off
-        record, waiting, token, _ = kept
-        return {**off, result: parts.annotated_view(record, waiting, run=token, stopped=True)}
+        return finished(kept, chosen)
 
     def decide(kept: Shown | None, chosen: str) -> Update:
-        if kept is None or kept[1]:
-            return {stop: gr.update()}
-        return finished(kept, chosen)
+        return {stop: gr.update()} if kept is None or kept[1] else finished(kept, chosen)
 
     def disagree(kept: Shown | None, before: Labels, event: gr.EventData) -> Update:
         if kept is None or event.label not in LABELS:
@@ -210,10 +214,13 @@ def annotate_tab(service: Service, page: gr.Blocks) -> None:
     )
     # Cancelled first, then shown: a part under way would be written over what is shown.
     stop.click(None, cancels=[running], api_visibility="private")
-    running.failure(stopped, shown, [result, stop, save], **parts.QUICK)
+    running.failure(stopped, [shown, how], [result, stop, save], **parts.QUICK)
+    running.success(decide, [shown, how], [result, stop, save], **parts.QUICK)  # it may have been changed meanwhile
     how.input(decide, [shown, how], [result, stop, save], **parts.QUICK)
-    result.select(disagree, [shown, kept_labels], [kept_labels], **parts.QUICK)
-    gr.on(None, offered, kept_labels, labels, **parts.QUICK)  # at the start, too
+    result.select(disagree, [shown, kept_labels], [kept_labels], js=STORED, **parts.QUICK)
+    kept_labels.change(None, kept_labels, None, js=STORE, api_visibility="private")
+    kept_labels.change(offered, kept_labels, labels, **parts.QUICK)
+    page.load(None, [shown, kept_labels], [shown, kept_labels], js=STORED, api_visibility="private")
     gr.on(None, remembered, history, earlier, **parts.QUICK)
     page.load(None, boxes, boxes, js=FROM_LINK, **parts.QUICK)  # gr.on would run at each change, too, and undo it
     link.click(None, boxes, None, js=TO_LINK, **parts.QUICK)
@@ -308,7 +315,8 @@ def batch_tab(service: Service) -> None:
     kept = gr.State(None, time_to_live=parts.KEPT_SECONDS)
     nothing: Update = {result: NO_FILE, opened: "", records: gr.update(visible=False), kept: None}
     nothing |= {save: gr.update(value=None, interactive=False) for save in saves}
-    off: Update = {stop: gr.update(interactive=False)}
+    # A file that is changed while it is worked on would show what is left of the one before.
+    on, off = ({stop: gr.update(interactive=yes), file: gr.update(interactive=not yes)} for yes in (True, False))
 
     def finished(batch: Batch) -> Update:
         # Once, at the end: a table that becomes visible while further updates come is not drawn in a slow browser.
@@ -322,7 +330,7 @@ def batch_tab(service: Service) -> None:
             yield {**nothing, result: parts.notice("Choose a file of JSON Lines or CSV first.")}
             return
         batch = None
-        yield {**nothing, stop: gr.update(interactive=True)}
+        yield {**nothing, **on}
         try:
             for step in run_batch(service, Path(path), name):
                 if step is None:
@@ -346,12 +354,12 @@ def batch_tab(service: Service) -> None:
         number = int(event.row_value[0])
         return parts.annotated_view(next(islice(read_rows(batch.output), number - 1, None)), run=f"row {number}")
 
-    outputs = [result, records, opened, kept, stop, *saves]
+    outputs = [result, records, opened, kept, stop, *saves, file]
     running = run.click(work, [file, annotator], outputs, **parts.JUDGING)
     stop.click(None, cancels=[running], api_visibility="private")  # first, as in the tab of one answer
-    running.failure(stopped, kept, [result, records, stop, *saves], **parts.QUICK)
+    running.failure(stopped, kept, [result, records, stop, *saves, file], **parts.QUICK)
     records.select(open_row, kept, opened, **parts.QUICK)
-    file.change(lambda: nothing, None, outputs, **parts.QUICK)  # nothing of the file before is left
+    file.change(lambda: nothing, None, outputs[:-1], **parts.QUICK)  # nothing of the file before is left
 
 
 def batch_view(batch: Batch, *, stopped: bool = False) -> str:
@@ -381,13 +389,12 @@ def compare_tab(service: Service) -> None:
         )
         annotator = parts.annotator_box(service.shelf)
     reference = gr.Textbox(label="Reference", lines=6, max_lines=9, elem_id="compare-reference")
-    rows = [["", ""]] * MAX_ANSWERS  # all there from the start: Gradio has no plain button for one more
-    answers = gr.Dataframe(
-        rows, headers=["model", "text"], datatype="str", type="array", column_count=2, wrap=True, interactive=True,
-        label=f"Two to {MAX_ANSWERS} answers", column_widths=["22%", "78%"],
-        elem_id="compare-answers",
-    )  # fmt: skip
-    boxes = [question, reference, answers]
+    boxes = [question, reference]
+    for i in range(1, MAX_ANSWERS + 1):  # all there from the start: Gradio has no plain button for one more
+        with gr.Row():
+            boxes.append(gr.Textbox(label=f"Model {i} (optional)", scale=1, min_width=150))
+            label, name = f"Answer {i}", f"compare-answer-{i}"
+            boxes.append(gr.Textbox(label=label, lines=2, max_lines=6, scale=4, min_width=220, elem_id=name))
     (example,) = parts.examples("compare")
     with gr.Row(elem_classes="mt-actions"):
         run = gr.Button("Compare", variant="primary", elem_id="compare", elem_classes="mt-run", scale=0)
@@ -398,14 +405,15 @@ def compare_tab(service: Service) -> None:
     kept = gr.State(None, time_to_live=parts.KEPT_SECONDS)  # Compared
     on, off = ({stop: gr.update(interactive=active)} for active in (True, False))
 
-    def compare(q: str, r: str, rows: list[list[Any]], name: str) -> Iterator[Update]:
-        cells = [[str(cell or "").strip() for cell in (*row, "", "")[:2]] for row in rows or ()]
-        given = [(model or f"answer {i}", text) for i, (model, text) in enumerate(cells, start=1) if text]
+    def compare(q: str, r: str, *cells: str) -> Iterator[Update]:
+        *texts, name = (cell.strip() for cell in cells)
+        pairs = enumerate(zip(texts[::2], texts[1::2], strict=True), start=1)
+        given = [(model or f"answer {i}", text) for i, (model, text) in pairs if text]
         shown: Compared = given, {}, secrets.token_hex(4)
         yield {result: parts.empty("Comparing …", "The answers are judged, one after the other."), kept: None, **on}
         try:
             if not 2 <= len(given) <= MAX_ANSWERS:
-                raise Refusal(f"Give two to {MAX_ANSWERS} answers, one a row; there are {len(given)}.")
+                raise Refusal(f"Give two to {MAX_ANSWERS} answers; there are {len(given)}.")
             if not r.strip():
                 raise Refusal("There is no reference to compare by. Paste one, or add documents.")
             for i, (_, text) in enumerate(given):
@@ -423,7 +431,8 @@ def compare_tab(service: Service) -> None:
         return {**off, result: compare_view(*shown, stopped=True) if shown else NO_PAIR}
 
     outputs = [result, kept, stop]
-    filled = [example["question"], example["reference"], [*example["answers"], *rows][:MAX_ANSWERS]]
+    given = [text for pair in example["answers"] for text in pair]
+    filled = [example["question"], example["reference"], *given, *[""] * (2 * MAX_ANSWERS - len(given))]
     fill.click(lambda: filled, None, boxes, **parts.QUICK)
     running = run.click(compare, [*boxes, annotator], outputs, **parts.JUDGING)
     stop.click(None, cancels=[running], api_visibility="private")

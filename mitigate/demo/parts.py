@@ -201,7 +201,7 @@ def annotated_view(
     at_last = 1 if judged and not waiting else ""
     first = next((i for i, s in enumerate(judged, start=1) if s["label"] in HALLUCINATED), at_last)
     cards = ""
-    if not waiting or total <= MANY:
+    if stopped or not waiting or total <= MANY:
         cards = "".join(_card(s, i, total, len(reference)) for i, s in enumerate(judged, start=1))
     text = (
         '<div class="answer" dir="auto" role="group" aria-label="Answer; arrow keys go from sentence to sentence">'
@@ -228,7 +228,7 @@ def _unchecked(totals: Totals) -> str:
     count = counted(totals.kinds[NOT_CHECKED], "sentence was", "sentences were")
     hint = ""
     if totals.reasons["language_unsupported"]:
-        hint = " Choose an annotator that reads it, such as <code>generative:KIND:MODEL</code>."
+        hint = " Choose one that reads it: <code>embedded-zh</code> Chinese, <code>generative:KIND:MODEL</code> others."
     return (
         f'<p class="unchecked" role="status"><b>{count} not checked:</b> {html.reasons(totals)}.{hint} They count '
         "neither for nor against the answer.</p>"

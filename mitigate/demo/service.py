@@ -18,7 +18,7 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from annotators import load_annotator
-from annotators.base import Annotator, spans_of
+from annotators.base import Annotator, spans_of, thought
 from annotators.operating import Calibration, OperatingPoint
 from annotators.records import Annotation, SentenceAnnotation
 from annotators.retrieval import Tokenize
@@ -223,4 +223,6 @@ class Service:
         record = {"reference": reference or "", "answer": answer or ""}
         if not record["answer"].strip():
             raise Refusal("The answer is empty, so there is nothing to judge. Paste an answer, or pick an example.")
+        if thought(record["answer"]) == len(record["answer"]):
+            raise Refusal("The answer is only thinking, which is not judged: it has no end (such as </think>).")
         return {"question": question, **record} if question and question.strip() else record

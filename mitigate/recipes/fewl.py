@@ -228,7 +228,8 @@ def wins(scored: Sequence[Record], options: Options) -> dict[str, list[float]]:
 def neighbours_fit(judge: Engine, records: Sequence[Record], encode: Encode) -> list[float | None]:
     """Share of true answers to a question's 1st, 2nd, … neighbour that a judge calls correct for it (Figure 2)."""
     true = [next((a["text"] for a in record["answers"] if a.get("label")), None) for record in records]
-    near_QK = nearest(encode([record["question"] for record in records]), NEIGHBOURS)
+    questions = [record["question"].strip() for record in records]
+    near_QK = nearest(encode(questions), NEIGHBOURS, texts=questions)
     places = [(q, k, true[n]) for (q, k), n in np.ndenumerate(near_QK) if n >= 0 and true[n]]
     ask = "Question: {}\nAnswer: {}\n\nIs this a correct answer to the question? Reply with Yes or No only."
     chats = [[{"role": "user", "content": ask.format(records[q]["question"], text)}] for q, _, text in places]

@@ -126,7 +126,7 @@ def run(options: Options, folder: RunFolder) -> int:
             else:
                 folder.append(RESULTS, results[start:])
             print(f"{len(results)} of {len(rows)} questions", flush=True)
-    figures = _figures(results)
+    figures = {**_figures(results), "judge": _judged_by(options)}
     answered = [row for row in results if row["answer"]]
     write_page(folder / "answers.html", lambda: answered, Totals.of(answered), full_output=RESULTS)
     write_run_page(
@@ -298,6 +298,12 @@ def _table(figures: Mapping[str, Any]) -> list[list[str]]:
     return [runner.cells(figures[stage])[1:] for stage in STAGES]
 
 
+def _judged_by(options: Options) -> str:
+    also = [what for what, done in (("chose", options.select == "annotator"), ("corrected", options.correct)) if done]
+    told = f"The annotator that judged also {' and '.join(also)}." if also else ""
+    return " ".join(filter(None, ("FEWL chose." if options.select == "fewl" else "", told)))
+
+
 def _note(figures: Mapping[str, Any]) -> str:
     """What the figures mean, and how the given answers differ from the first ones."""
     said = []
@@ -312,8 +318,7 @@ def _note(figures: Mapping[str, Any]) -> str:
     change = f" Given against first: {'; '.join(said)}; 95 % bootstrap over questions." if said else ""
     return (
         f"Questions: {figures['questions']}, without an answer: {figures['unanswered']}, abstentions (they count as no "
-        f"answer): {figures['abstained']}, failed: {figures['failed']}. One annotator judged, chose and corrected."
-        f"{change}"
+        f"answer): {figures['abstained']}, failed: {figures['failed']}. {figures.get('judge', '')}{change}"
     )
 
 

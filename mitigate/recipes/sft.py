@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,7 +53,7 @@ def check(options: Options) -> None:
 def run(options: Options, folder: RunFolder) -> int:
     records, bad = read_records(options.data, options.baseline, options.scoring, folder)
     train, test = _rows(options, folder, records)
-    before, after = _train(options, folder, train, test)
+    before, after, too_long = _train(options, folder, train, test)
     answers, pairs = [], []
     for record, untuned, tuned in zip(test, before, after, strict=True):
         asked = {"id": record["id"], "question": record["question"]}
@@ -62,7 +62,8 @@ def run(options: Options, folder: RunFolder) -> int:
     folder.write_rows("answers.jsonl", answers)
     folder.write_rows("pairs.jsonl", pairs)
     figures = {
-        "train_rows": len(train), "train_questions": len({row["question"] for row in train}),
+        "train_rows": len(train) - too_long, "too_long": too_long,
+        "train_questions": len({row["question"] for row in train}),
         "test_questions": len(test), "rejected_lines": bad, "pairs": len(pairs), **losses(folder),
     }  # fmt: skip
     folder.finish(figures)
@@ -98,8 +99,12 @@ def _rows(options: Options, folder: RunFolder, records: list[Record]) -> tuple[l
     return rows, test
 
 
-def _train(options: Options, folder: RunFolder, train: list[Record], test: list[Record]) -> tuple[list[str], list[str]]:
-    """Fine-tune, write `model/`; answers to the held-out questions, untuned and tuned."""
+def _train(
+    options: Options, folder: RunFolder, train: list[Record], test: list[Record]
+) -> tuple[list[str], list[str], int]:
+    """Fine-tune, write `model/`; answers to the held-out questions, untuned and tuned, and how many rows were left out:
+    cut off at ``max_tokens`` they would teach no end.
+    """
     import torch
 
     model, tokenizer = load_lm(options.model, options.training)
@@ -119,11 +124,13 @@ def _train(options: Options, folder: RunFolder, train: list[Record], test: list[
 
         before = answers(model.to(own_device() or "cuda") if torch.cuda.is_available() else model)
         folder.write(kept.name, json.dumps(before))
-    rows = [as_row(row["question"], row["answer"], form) for row in train]
+    every = [as_row(row["question"], row["answer"], form) for row in train]
+    rows = [row for row in every if _tokens(tokenizer, row) <= options.training.max_tokens]
+    if not rows:
+        raise UsageError(f"training.max_tokens: all {len(every)} rows are longer than {options.training.max_tokens}")
     trainer = sft_trainer(
-        (model, tokenizer), rows, options, folder,
-        max_length=options.training.max_tokens, lr_scheduler_type=options.scheduler,
-    )  # fmt: skip
+        (model, tokenizer), rows, options, folder, max_length=None, lr_scheduler_type=options.scheduler
+    )
     fit(trainer, folder)
     tuned = save_merged(trainer, tokenizer, folder / MODEL)
     if tuned is None:
@@ -131,7 +138,15 @@ def _train(options: Options, folder: RunFolder, train: list[Record], test: list[
             tuned, _ = load_lm(str(folder / MODEL), options.training)
         tuned = tuned.to(trainer.args.device)
     print(f"# trained; checkpoints in {folder / CHECKPOINTS}; answering {len(questions)} questions", flush=True)
-    return before, answers(tuned)
+    return before, answers(tuned), len(every) - len(rows)
+
+
+def _tokens(tokenizer: Any, row: Mapping[str, Any]) -> int:
+    """How many tokens a row is trained as."""
+    if isinstance(row["prompt"], str):
+        return len(tokenizer(row["prompt"] + row["completion"])["input_ids"]) + 1  # its end
+    whole = [*row["prompt"], *row["completion"]]
+    return len(tokenizer(tokenizer.apply_chat_template(whole, tokenize=False), add_special_tokens=False)["input_ids"])
 
 
 def is_test(question: str, share: float, seed: int = 0) -> bool:

@@ -213,6 +213,8 @@ def verdict(totals: Totals) -> str:
     ):
         if n := totals.kinds[kind]:
             told.append(f"{f'{n:,}' if told else counted(n, 'sentence')} {one if n == 1 else many} {rest}")
+    if not totals.sentences:
+        return "It has no sentence to judge: it is empty, or thinking alone."
     return ", ".join(told) + "." if told else "Nothing in it states a fact that could be checked."
 
 

@@ -81,6 +81,28 @@ def test_paragraph_tags_are_removed():
     assert len(build_benchmark(data, encode)[0]) == 20
 
 
+def test_no_true_part_is_lent_between_questions_on_one_text():
+    data = rows()
+    for row in data:  # the questions that may lend to each other share a text
+        row["long_answer"] = "First. Its own. Its other. Last."
+    assert build_benchmark(data, encode)[0] == []
+
+
+def test_chinese_answers_have_chinese_stops():
+    data = [
+        {
+            **row,
+            "short_answer": f"约{row['id']}公里。",
+            "long_answer": "。".join(f"句{row['id']}第{k}" for k in "一二三四五") + "。",
+        }
+        for row in rows()
+    ]
+    for row in build_benchmark(data, encode)[0]:
+        for answer in row["answers"]:
+            short, detail, end = answer["text"].split("。")
+            assert (short[0], detail[0], end) == ("约", "句", "")
+
+
 def test_questions_without_neighbours_are_dropped():
     data = rows(12)  # only questions 0 and 1 with 10 and 11 are 10 steps or more apart
     built, statistics = build_benchmark(data, encode)

@@ -203,10 +203,14 @@ def test_bad_inputs_are_named_others_go_on(tmp_path, capsys):
     assert kept == ["Harrow Bridge"]
     assert len(rows(out / "02_documents.jsonl.rejected.jsonl")) == 3
     assert {row["topic"] for row in rows(out / "11_annotated.jsonl")} == {"Blue Lantern"}
-    # Complete it stays while the documents are the same; a new one is noticed.
+    # While the documents are the same, what is there stays (the server is gone), what was deleted is made, what was
+    # reviewed since is taken over; a new document is noticed.
     (corpus / "picture.png").write_bytes(b"another")
+    sentences = out / "dataset" / "sentences.jsonl"
+    made = sentences.read_bytes()
+    sentences.unlink()
     assert main(words) == 3
-    assert "complete since an earlier run" in capsys.readouterr().out
+    assert sentences.read_bytes() == made
     (corpus / "ada.md").write_text("# Ada Kirwan\n\nAda Kirwan draws maps.")
     assert main(words) == 2
     assert f"is complete, and {corpus} changed since then: begin anew with --overwrite" in capsys.readouterr().err
@@ -221,6 +225,7 @@ def test_bad_inputs_are_named_others_go_on(tmp_path, capsys):
     ({"annotator": "generative:openai:m", "annotator_options": {"window": "wide"}}, "expected one of sentence"),
     ({"annotator": "generative:openai:m", "annotator_options": {"concurrency": 0}}, "concurrency: expected a whole"),
     ({"annotator": "generative:transformers:m", "annotator_options": {"schema": 4}}, "schema: the transformers engine"),
+    ({"answers": [{"with_reference": False}, {"with_reference": True}, {"with_reference": False}]}, "answers: two are equal, and would bring the same answers"),
     ({"annotator": "embeded"}, "annotator: no such folder 'embeded', and it is no hub id; expected embedded, "),
     ({"annotator": "ensemble:generative:openai:m+embedded"}, "error: annotator: annotator 'ensemble:"),
 ])  # fmt: skip

@@ -286,6 +286,9 @@ def test_stopped_stream_leaves_other_visitors_alone(visit: Any, served: Served) 
     assert judged - before >= shown + 3
     assert one.locator("#annotated .s.unverifiable").count() == shown
     assert "because it was stopped" in one.inner_text("#annotated .unchecked")
+    one.locator("#annotated .s.unverifiable").nth(1).click()
+    one.wait_for_selector("#annotated .card:visible")
+    assert len(json.loads(downloaded(one, "#save")[1])["sentences"]) == shown
 
 
 def upload(page: Any, source: Path, more: str = "") -> None:
@@ -333,6 +336,7 @@ def test_stopped_and_failed_batches_keep_what_is_done(visit: Any, tmp_path: Path
     page.get_by_role("option", name="slow", exact=True).click()
     page.click("#batch-run")
     page.get_by_text(re.compile(r"[1-9]\d* of 200")).wait_for()
+    assert page.get_by_label("Clear").locator("visible=true").count() == 0  # its results would show under another file
     page.click("#batch-stop")
     page.wait_for_selector("#batch-save-0:not([disabled])")
     done = int(re.search(r"(\d+) of 200 records, stopped", page.inner_text("#batched"))[1])
@@ -352,7 +356,9 @@ def test_stopped_and_failed_batches_keep_what_is_done(visit: Any, tmp_path: Path
 def test_compare_ranks_the_answers(visit: Any) -> None:
     page = visit()
     page.get_by_role("tab", name="Compare").click()
-    page.wait_for_selector("#compare-answers [data-row='4']")  # room for five
+    page.click("#compare-answer-5 textarea")  # room for five
+    page.keyboard.insert_text("Typed at once.")
+    assert page.input_value("#compare-answer-5 textarea") == "Typed at once."
     page.get_by_text("Do camels store water?").click()
     page.wait_for_function("document.querySelector('#compare-question textarea').value")
     page.click("#compare")
@@ -413,7 +419,9 @@ def test_mitigate_tab_asks_and_mends(visit: Any, served: Served, tmp_path: Path)
     page.wait_for_selector("#mend", state="visible")
     assert page.inner_text("#asked .verdict").strip() == "1 sentence contradicts the source, 1 is supported."
     page.click("#mend")
+    page.wait_for_selector("#ask[disabled]")  # what is made of this answer would stand below another one
     page.wait_for_selector("#mended .columns")
+    page.wait_for_selector("#ask:not([disabled])")
     assert "Flagged sentences: 1 before, 0 after; not sure: 0 before, 0 after." in page.inner_text("#mended")
     assert page.input_value("#final textarea") == "The mill was built in 1804. Its owner was a miller."
     page.locator("#edits input").uncheck()  # the edit is taken back
@@ -434,7 +442,7 @@ def test_documents_join_what_came_meanwhile(visit: Any, monkeypatch: pytest.Monk
         come.set()
 
 
-def test_changed_input_is_stale_and_labels_stay(visit: Any) -> None:
+def test_changed_input_is_stale_and_labels_stay(visit: Any, served: Served) -> None:
     page = visit()
     page.fill("#reference textarea", REFERENCE)
     page.fill("#answer textarea", ANSWER)
@@ -459,6 +467,14 @@ def test_changed_input_is_stale_and_labels_stay(visit: Any) -> None:
     page.wait_for_function("document.querySelector('#answer textarea').value.startsWith('The mill')")
     row = json.loads(downloaded(page, "#labels")[1])
     assert row == {"reference": REFERENCE, "sentence": "Its owner was a baker.", "label": "supported"}
+    other = page.context.new_page()  # another tab of the browser: what both label is kept
+    other.goto(served.url)
+    other.wait_for_selector("#labels >> text=My labels (1)")
+    for one, answer in ((page, "It is mine."), (other, "It is yours.")):
+        one.fill("#reference textarea", REFERENCE)
+        judge(one, answer)
+        one.locator("#annotated .card:visible [data-label=supported]").click()
+    other.wait_for_selector("#labels >> text=My labels (3)")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -48,6 +48,8 @@ def test_long_and_broken_texts_are_refused() -> None:
         limits.check(question="ab\ud800")
     problems = limits.check_record({"reference": "x" * 11, "answer": "a"})
     assert [str(p) for p in problems] == ["reference: expected at most 10 characters, got 11 characters"]
+    with pytest.raises(Refusal, match="only thinking, which is not judged: it has no end"):
+        Service(Shelf(), Limits()).annotate(None, "x", "<think>It is red.", None)
     with pytest.raises(Refusal, match="The answer is empty"):
         Service(Shelf(), limits).annotate(None, "x", " \n", None)
 

@@ -11,7 +11,7 @@ import yaml
 from annotators.generative.prompts import names_of
 from annotators.operating import FILE, Calibration
 from mitigate.cli.main import main
-from mitigate.cli.run import input_files
+from mitigate.cli.run import digest, input_files
 from mitigate.io import UsageError
 from mitigate.recipes.config import TASKS, check, list_recipes, load_recipe, override, read_yaml, recipes_folder
 from tests.helpers.example_task import Options
@@ -74,12 +74,18 @@ def test_files_and_keys_that_are_not_there_are_named(tmp_path):
 
 def test_the_data_files_of_a_recipe_are_known(tmp_path):
     """A run that is begun with other contents of these does not go on."""
-    names = ["a.jsonl", "b.json", "c.csv", "d.parquet", "e.yaml"]
-    for name in (*names, "f.bin"):
+    names = ["a.jsonl", "b.ndjson", "c.CSV", "d.parquet", "e"]
+    for name in names:
         (tmp_path / name).write_text("x")
     paths = [str(tmp_path / name) for name in names]
-    options = {"data": paths[0], "x": {"y": paths[1:3], "z": [{"w": paths[3]}]}, "v": paths[4], "n": 3}
-    assert input_files({**options, "model": str(tmp_path / "f.bin"), "none": "missing.jsonl"}) == set(paths)
+    options = {"x": {"y": paths[1:3], "z": [{"w": paths[3]}]}, "v": paths[4], "n": 3, "data": {"sources": [paths[0]]}}
+    assert input_files({**options, "none": "missing.jsonl", "template": "x" * 5000, "text": "\0"}) == set(paths)
+    (folder := tmp_path / "more").mkdir()
+    (folder / "a.jsonl").write_text("1")
+    assert input_files({"data": {"sources": [str(folder)]}, "model": str(folder)}) == {str(folder)}
+    before = digest(folder)
+    (folder / "a.jsonl").write_text("2")
+    assert digest(folder) != before
 
 
 def test_overrides_leave_the_original_alone():

@@ -5,11 +5,12 @@ import json
 import numpy as np
 import pytest
 
+from engines.types import ChatResult, Sample
 from fewl.expertise import TOKENS
 from mitigate.cli.main import main
 from mitigate.io import UsageError
 from mitigate.recipes.config import load_recipe
-from mitigate.recipes.fewl import add_truths, as_record, figures
+from mitigate.recipes.fewl import add_truths, as_record, figures, neighbours_fit
 from tests.helpers.engines_server import completion, serving
 from tests.helpers.jsonl import write_rows
 
@@ -111,6 +112,21 @@ def test_paper_recipe_asks_scores_and_judges(tmp_path, capsys, monkeypatch):
     judged = [body for body in server.requests if "correct answer" in body["messages"][0]["content"]]
     assert [body["max_tokens"] for body in judged] == [TOKENS] * 12  # room for thoughts
     assert "Figure 2" in capsys.readouterr().out
+
+
+def test_no_question_is_its_own_neighbour():
+    class Own:
+        """Finds an answer right for the question that it belongs to."""
+
+        def chat(self, chats, sampling):
+            told = [chat[0]["content"].splitlines() for chat in chats]
+            fits = [question.split()[1] == answer.split()[1] for question, answer, *_ in told]
+            return [ChatResult((Sample("Yes" if fit else "No"),)) for fit in fits]
+
+    records = [as_record(row) for row in [*CHALE, *CHALE]]  # each question twice
+    vectors = dict(zip((row["question"] for row in CHALE), np.eye(4, dtype=np.float32), strict=True))
+    found = neighbours_fit(Own(), records, lambda texts: np.stack([vectors[text] for text in texts]))
+    assert found == [0.0] * 6 + [None] * 4
 
 
 @pytest.mark.parametrize(("options", "message"), [

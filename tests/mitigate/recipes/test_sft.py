@@ -75,6 +75,7 @@ def test_the_model_learns_the_picked_answers(tmp_path, base):
     done = json.loads((out / "done.json").read_text())
     asked = {row["question"] for row in train}
     assert done["train_questions"] == len(asked) == done["train_rows"] == len(train)
+    assert done["too_long"] == 0
     assert done["last_loss"] < 0.2 * done["first_loss"]
     assert {row["tuned"] for row in answers} == {"anna"}
     assert all(row["untuned"] != "anna" for row in answers)

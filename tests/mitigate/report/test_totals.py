@@ -35,6 +35,7 @@ def test_totals_count_judged_and_unchecked_sentences() -> None:
         "3 were not checked."
     )
     assert verdict(Totals.of([record_of("uun")])) == "2 sentences are not in the source."
+    assert verdict(Totals.of([record_of("")])) == "It has no sentence to judge: it is empty, or thinking alone."
     assert verdict(Totals.of([record_of("n")])) == "Nothing in it states a fact that could be checked."
     assert [Totals.of([record_of(kinds)]).undecided for kinds in ("s~", "s~-", "n~")] == [False, True, True]
     # Nothing judged is not a rate of zero.
