@@ -225,7 +225,7 @@ def test_bad_inputs_are_named_others_go_on(tmp_path, capsys):
     ({"annotator": "generative:openai:m", "annotator_options": {"window": "wide"}}, "expected one of sentence"),
     ({"annotator": "generative:openai:m", "annotator_options": {"concurrency": 0}}, "concurrency: expected a whole"),
     ({"annotator": "generative:transformers:m", "annotator_options": {"schema": 4}}, "schema: the transformers engine"),
-    ({"answers": [{"with_reference": False}, {"with_reference": True}, {"with_reference": False}]}, "answers: two are equal, and would bring the same answers"),
+    ({"answers": [{"with_reference": False}] * 2}, "answers: two are equal, and would bring the same answers"),
     ({"annotator": "embeded"}, "annotator: no such folder 'embeded', and it is no hub id; expected embedded, "),
     ({"annotator": "ensemble:generative:openai:m+embedded"}, "error: annotator: annotator 'ensemble:"),
 ])  # fmt: skip
