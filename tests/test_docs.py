@@ -236,15 +236,15 @@ def test_readme_figures_of_the_proof_are_its_rows() -> None:
     readme, rows = (ROOT / "README.md").read_text("utf-8"), result_rows("proof")
     by = "hallucinated by blind labels"
     arms = ["base", "Mask-DPO, calibrated", "Mask-DPO, calibrated, again", "SFT on the best, calibrated"]
-    arms += ["best of 8, calibrated", "GRPO, sentences, calibrated"]
-    arms += ["GRPO, sentences, calibrated, again", "GRPO, scalar, calibrated"]
-    shown = (with_interval(rows[f"{arm}: {by}"], ".1f", " %") for arm in arms)
+    arms += ["best of 8, calibrated"]
+    both = ["GRPO, sentences, calibrated", "GRPO, scalar, calibrated"]
+    shown = (with_interval(rows[f"{arm}: {by}"], ".1f", " %") for arm in (*arms, *both))
     base, calibrated, again, sft, best, *grpo = shown
     alike, less, taught = (
         f"{rows[f'Mask-DPO, {one}: {by}']['value']:.1f}" for one in ("copying alike", "copying less", "taught")
     )
-    gap = rows["GRPO, scalar, calibrated − GRPO, sentences, calibrated, again: share of hallucinated by blind labels"]
-    each = [f"{rows[f'{arm}: hallucinated an answer by blind labels']['value']:.2f}" for arm in (arms[0], *arms[5:])]
+    gap = rows[f"{both[1]} − {both[0]}: share of hallucinated by blind labels"]
+    each = [f"{rows[f'{arm}: hallucinated an answer by blind labels']['value']:.2f}" for arm in (arms[0], *both)]
     first, second, third, fourth = (f"{rows[f'{arm} − base: copied']['value']:.2f}" for arm in arms[1:5])
     labelled = {
         rows[f"{arm}: {by}"]["n"]
@@ -257,12 +257,13 @@ def test_readme_figures_of_the_proof_are_its_rows() -> None:
         f"calibrated one SFT on the best: {sft} (+{third}), untrained best of eight: {best} (+{fourth})."
     ) in readme
     assert (
-        f"Not surely. By the calibrated reward {grpo[0]}, later {grpo[1]}, with one number {grpo[2]} "
-        f"({with_interval(gap, '.1f', ' more')}); an answer: {each[0]}, then {', '.join(each[1:])}; one run each."
+        f"Not surely. By the calibrated reward, three seeds each: {grpo[0]}, with one number {grpo[1]} "
+        f"({with_interval(gap, '.1f', ' more')}); an answer: {each[0]}, then {', '.join(each[1:])}."
     ) in readme
     kept = json.loads((ROOT / "docs" / "results" / "proof.json").read_text("utf-8"))["parts"]["proof"]["tables"]
     assert sum(label != "no_fact" for _, _, label in kept["calibrate"]) == 354
-    for arm in arms[5:]:  # "not surely"
+    assert all(f"{arm}, seed {seed}: {by}" in rows for arm in both for seed in range(3))
+    for arm in both:  # "not surely"
         low, high = rows[f"{arm} − base: share of hallucinated by blind labels"]["interval"]
         assert low < 0 < high
 
