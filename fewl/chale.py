@@ -99,10 +99,18 @@ def _nearby(rows: Sequence[_Row], encode: Encode) -> list[list[int]]:
     other_P = near_QK[row_P, place_P]
     similar_P = pair_cosine(vectors, row_P, other_P)
     for row, other, similar in zip(row_P.tolist(), other_P.tolist(), similar_P.tolist(), strict=True):
-        apart = {*rows[row].details}.isdisjoint(rows[other].details)  # else a true part would be lent
-        if LOW <= similar <= HIGH and apart and folded(rows[row].short) != folded(rows[other].short):
+        if (
+            LOW <= similar <= HIGH
+            and _lent(rows[other], rows[row])
+            and folded(rows[row].short) != folded(rows[other].short)
+        ):
             nearby[row].append(other)
     return nearby
+
+
+def _lent(other: _Row, row: _Row) -> list[str]:
+    """The sentences that a question lends to another one, of which they are not true as well."""
+    return [detail for detail in other.details if detail not in row.details]
 
 
 def _answers(row: _Row, others: Sequence[_Row], n: int, generator: np.random.Generator) -> list[dict[str, Any]]:
@@ -117,13 +125,13 @@ def _answers(row: _Row, others: Sequence[_Row], n: int, generator: np.random.Gen
     for detail in own:
         answer(KINDS[0], row.short, detail)
     for other, detail in zip(_cycle(others, n, generator), own, strict=True):
-        theirs = other.details[generator.integers(len(other.details))]
+        theirs = str(generator.choice(_lent(other, row)))
         if generator.random() < 0.5:
             answer(KINDS[1], other.short, detail, "short", other.question)
         else:
             answer(KINDS[1], row.short, theirs, "detail", other.question)
     for other in _cycle(others, n, generator):
-        theirs = other.details[generator.integers(len(other.details))]
+        theirs = str(generator.choice(_lent(other, row)))
         answer(KINDS[2], other.short, theirs, None, other.question)
     return made
 

@@ -86,6 +86,12 @@ def test_no_true_part_is_lent_between_questions_on_one_text():
     for row in data:  # the questions that may lend to each other share a text
         row["long_answer"] = "First. Its own. Its other. Last."
     assert build_benchmark(data, encode)[0] == []
+    for row in data:
+        row["long_answer"] = f"First. Its own. Its other {row['id']}. Last."
+    for row in build_benchmark(data, encode)[0]:
+        lent = [a["text"].split(". ")[1] for a in row["answers"] if not a["label"] and a["swapped"] != "short"]
+        assert lent
+        assert "Its own." not in lent
 
 
 def test_chinese_answers_have_chinese_stops():
