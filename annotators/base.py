@@ -247,6 +247,8 @@ class CascadeAnnotator(Annotator):
     ValueError where the first has no operating point: it would decide everything; and where both are the same.
     """
 
+    list_marks = True  # those that it asks leave them out themselves
+
     def __init__(self, first: Annotator, second: Annotator) -> None:
         if first.calibration is None:
             raise ValueError(
@@ -326,6 +328,8 @@ class EnsembleAnnotator(Annotator):
     Source: Coste et al. 2024, "Reward Model Ensembles Help Mitigate Overoptimization" (the worst and the mean of
     several rewards); here verdicts on sentences are joined, before anything is made of them.
     """
+
+    list_marks = True  # those that it asks leave them out themselves
 
     def __init__(self, annotators: Sequence[Annotator], how: How) -> None:
         wanted = f"ensemble: expected two annotators or more, joined by {', '.join(get_args(How))}"

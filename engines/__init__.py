@@ -69,7 +69,7 @@ def parse_engine(text: str) -> EngineSpec:
     if kind != "openai":
         packaged.checked(model)
     if url is None:
-        if kind == "openai" and re.search(r":/|@\s|@(localhost|[\w.-]+:\d+|\d+\.\d+\.\d+\.\d+)(/|$)", model):
+        if kind == "openai" and re.search(r":/|(?<=.)@(\s|[^@]*[/\[]|localhost$|[\w.-]+:\d+$|[\d.]+\.\d+$)", model):
             raise ValueError(f"engine {text!r}: the base URL must begin with http:// or https://, right after '@'")
         return EngineSpec(kind, model, None, options)
     if kind != "openai":

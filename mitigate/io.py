@@ -346,9 +346,9 @@ def whole_file(path: Path) -> Iterator[Path]:
     old file stays as it is until then, and for good where the block or the renaming fails. OutputError: it can't be
     written.
     """
-    path = path.resolve()  # a link stays one
-    part = path.with_name(path.name + ".part")
     with files(OutputError, f"cannot write {path}"):
+        path = path.resolve()  # a link stays one
+        part = path.with_name(path.name + ".part")
         try:
             yield part
             part.replace(path)
@@ -501,7 +501,8 @@ class Job:
         """Process written records anew, by whole chunks, where ``again`` holds for one of a chunk; see :meth:`run`. The
         output is replaced once all are done, so that a run killed on the way leaves it as it was.
         """
-        part = self.output.with_name(self.output.name + ".part")
+        output = self.output.resolve()  # a link stays one
+        part = output.with_name(output.name + ".part")
         rewriting = partial(files, OutputError, f"cannot write {part}", f"; {self.output} is as it was")
         with ExitStack() as on_failure:
             with rewriting():
@@ -517,7 +518,7 @@ class Job:
                     with rewriting():
                         _write_all(file, b"".join(data))
             with rewriting():
-                part.replace(self.output)  # locked already
+                part.replace(output)  # locked already
             on_failure.pop_all()
         self.file.close()
         self.file, self.keep = file, file.tell()

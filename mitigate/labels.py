@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from annotators.base import thought
 from annotators.evaluation.agreement import Judged
 from annotators.evaluation.evaluate import LabelledSentence, labelled
 from annotators.evaluation.metrics import GOLD_LABELS
@@ -196,7 +197,8 @@ class JudgedAnswer:
         for s in self.sentences:
             if s.label is not None:
                 held[s.start : s.start + len(s.text)] = b"\1" * len(s.text)
-        solid = [place for place, char in enumerate(self.answer) if not char.isspace()]
+        said = thought(self.answer)
+        solid = [place for place, char in enumerate(self.answer) if place >= said and not char.isspace()]
         return sum(held[place] for place in solid) / len(solid) if solid else 0.0
 
 
@@ -212,7 +214,7 @@ def check_either(record: Record) -> list[Problem]:
         if "answer" in record and "sentence" not in record:
             return [Problem("sentences", None, "the list that `mitigate annotate` writes")]
         return check_labelled(record)
-    if "answer" in record and record["answer"] is None and not record["sentences"]:  # `best-of` could judge none
+    if "answer" in record and record["answer"] is None and record["sentences"] == []:  # `best-of` could judge none
         return []
     problems, sentences = check_texts(record, answer="text", reference="any"), record["sentences"]
     if problems or (isinstance(sentences, list) and all(_is_sentence(s, record) for s in sentences)):

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel
 
-from annotators.base import Annotator, Sentence, spans_of
+from annotators.base import Annotator, Sentence, spans_of, thought
 from annotators.generative import protocols
 from annotators.generative.prompts import Protocol
 from annotators.generative.protocols import NO_EVIDENCE, Item, Mode, Options, Request, Shown, Verdict, Windows
@@ -30,7 +30,7 @@ from annotators.generative.tagged import locate_fragments, locate_words, restore
 from annotators.records import Edit, SentenceAnnotation, read_saved
 from annotators.retrieval import budget_of
 from annotators.text.language import declared_or_found, stated
-from annotators.text.sentences import anah_units, split_sentences
+from annotators.text.sentences import anah_units
 from engines.types import ChatResult, Engine, canonical
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class GenerativeAnnotator(Annotator):
         """Where the sentences, or ANAH's units, of a record's answer stand."""
         if not self.options.units:
             return super().spans(record)
-        language = declared_or_found(record.get("language"), record["answer"])
+        language = declared_or_found(record.get("language"), record["answer"][thought(record["answer"]) :])
         return spans_of(record["answer"], partial(anah_units, language="zh" if language == "zh" else "en"))
 
     def foreseen(self, records: Iterable[Mapping[str, Any]], *, given: bool = False) -> tuple[int, int, int]:
@@ -243,7 +243,7 @@ def trained_as(model: str) -> Trained:
 
 @lru_cache(maxsize=64)  # asked for each sentence of an answer
 def _sentences(answer: str) -> tuple[str, ...]:
-    return tuple(answer[a:b] for a, b in split_sentences(answer))
+    return tuple(answer[a:b] for a, b in spans_of(answer))
 
 
 def _annotation(sentence: Sentence, verdict: Verdict, shown: Shown) -> SentenceAnnotation:

@@ -66,7 +66,8 @@ _NUMERAL = r"(?:\d{1,3}(?:\.\d{1,3}){0,4}|[A-Za-z]|[ivxIVX]{1,5}|[一二三四�
 _MARKER = r"[\s>*_#(（\[【•●▪■◦‣⁃➢➤+–-]*+", rf"{_NUMERAL}[)\]）】.．、*_\s]*+"
 MARKER = re.compile("".join(_MARKER))
 _LIST_MARK = re.compile(
-    rf"(?:[*_]{{0,3}}(?:\d{{1,3}}\.|[(（]?(?:\d{{1,3}}|[a-zA-Z])[)）])[*_]{{0,3}}\s+|[-*+–{BULLETS}]\s+|\d{{1,3}}[、．）])(?=\S)"
+    rf"(?:[*_]{{0,3}}(?:\d{{1,3}}\.|[(（]?(?:\d{{1,3}}|[a-zA-Z])[)）])[*_]{{0,3}}\s+"
+    rf"|[-–]\s+(?!\d)|[*+{BULLETS}]\s+|\d{{1,3}}[、．）](?!\d))(?=\S)"  # "- 40 °C" and "7、8月" are numbers
 )
 _LABELLED_MARKER = re.compile(_LABEL.join(_MARKER))
 _LEAD = re.compile(r"[*_(（]{0,3}(\d{1,2}|[A-Za-z])([.．、)）])")

@@ -86,7 +86,9 @@ def run(args: Args, *, program: str, tasks: tuple[str, ...], annotators: Mapping
     inside = path.resolve().is_relative_to(recipes_folder().resolve())
     name = path.resolve().relative_to(recipes_folder().resolve()) if inside else Path(path.name)
     output = args.output or Path("out/runs") / "-".join(name.with_suffix("").parts)
-    digests = {name: digest(Path(name)) for name in sorted(input_files(options.model_dump(mode="json")))}
+    texts = {str(path) for path in getattr(options, "corpus", ())}
+    named = sorted(input_files(options.model_dump(mode="json")))
+    digests = {name: digest(Path(name), TEXTS if name in texts else (*TEXTS, *DATA)) for name in named}
     with open_run(output, options, overwrite=args.overwrite) as folder:
         print(f"# run folder: {output}", flush=True)
         done = folder.done is not None and not args.overwrite  # which another process may be deleting
@@ -123,6 +125,7 @@ def run(args: Args, *, program: str, tasks: tuple[str, ...], annotators: Mapping
 
 
 READ = ("corpus", "data", "sources")  # keys that may name folders
+TEXTS, DATA = (".md", ".markdown", ".txt"), (".jsonl", ".json", ".csv", ".parquet")  # what is read there
 
 
 def input_files(value: object, key: str = "") -> set[str]:
@@ -136,13 +139,10 @@ def input_files(value: object, key: str = "") -> set[str]:
     return set().union(*(input_files(inner, key) for inner in value)) if isinstance(value, list) else set()
 
 
-def digest(path: Path) -> str:
-    """That of a file, or of the data below a folder with their names."""
+def digest(path: Path, read: tuple[str, ...] = DATA) -> str:
+    """That of a file, or of the files below a folder that end in ``read``, with their names."""
     if path.is_file():
         return sha256(path)
-    from mitigate.dataset.sources import SUFFIXES
-
-    read = (*SUFFIXES, ".jsonl", ".json", ".csv", ".parquet")
     files = sorted(f for f in path.rglob("*") if f.suffix.lower() in read and f.is_file() and os.access(f, os.R_OK))
     below = (f"{file.relative_to(path)} {sha256(file)}\n" for file in files)
     return hashlib.sha256("".join(below).encode()).hexdigest()

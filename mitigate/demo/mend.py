@@ -108,8 +108,8 @@ def answered(service: Service, question: str, document: str, engine: str, annota
             for piece in takewhile(lambda _: not stop.is_set(), () if stop.is_set() else pieces):
                 written.append(piece)
                 said = Sample("".join(written)).said
-                if (short := opening(said, model)) != said.rstrip():
-                    written[:] = [short]
+                if not on_server(model) and len(split_sentences(said)) > SENTENCES:
+                    written[:] = [opening(said, model)]
                     break
 
     with ExitStack() as at_end:

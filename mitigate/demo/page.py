@@ -74,7 +74,12 @@ TO_LINK = """(...texts) => {
   navigator.clipboard?.writeText(location.href).then(() => say('Copied'), () => say('It is the address'));
 }"""
 # Labels are read anew and written by the page itself: all tabs of a browser keep the same.
-STORED = """(shown, _) => [shown, JSON.parse(localStorage.getItem('mitigate-labels') ?? '{}')]"""
+STORED = """(shown, _) => {
+  try {
+    const rows = Object.entries(JSON.parse(localStorage.getItem('mitigate-labels') ?? '{}'));
+    return [shown, Object.fromEntries(rows.filter(([, own]) => Array.isArray(own)))];
+  } catch { return [shown, {}]; }
+}"""
 STORE = "(labels) => localStorage.setItem('mitigate-labels', JSON.stringify(labels))"
 FROM_LINK = """(...texts) => {
   try {

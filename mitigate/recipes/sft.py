@@ -53,7 +53,7 @@ def check(options: Options) -> None:
 def run(options: Options, folder: RunFolder) -> int:
     records, bad = read_records(options.data, options.baseline, options.scoring, folder)
     train, test = _rows(options, folder, records)
-    before, after, too_long = _train(options, folder, train, test)
+    before, after, learned = _train(options, folder, train, test)
     answers, pairs = [], []
     for record, untuned, tuned in zip(test, before, after, strict=True):
         asked = {"id": record["id"], "question": record["question"]}
@@ -62,8 +62,8 @@ def run(options: Options, folder: RunFolder) -> int:
     folder.write_rows("answers.jsonl", answers)
     folder.write_rows("pairs.jsonl", pairs)
     figures = {
-        "train_rows": len(train) - too_long, "too_long": too_long,
-        "train_questions": len({row["question"] for row in train}),
+        "train_rows": len(learned), "too_long": len(train) - len(learned),
+        "train_questions": len({row["question"] for row in learned}),
         "test_questions": len(test), "rejected_lines": bad, "pairs": len(pairs), **losses(folder),
     }  # fmt: skip
     folder.finish(figures)
@@ -101,9 +101,9 @@ def _rows(options: Options, folder: RunFolder, records: list[Record]) -> tuple[l
 
 def _train(
     options: Options, folder: RunFolder, train: list[Record], test: list[Record]
-) -> tuple[list[str], list[str], int]:
-    """Fine-tune, write `model/`; answers to the held-out questions, untuned and tuned, and how many rows were left out:
-    cut off at ``max_tokens`` they would teach no end.
+) -> tuple[list[str], list[str], list[Record]]:
+    """Fine-tune, write `model/`; answers to the held-out questions, untuned and tuned, and the rows that were learned:
+    cut off at ``max_tokens`` one would teach no end.
     """
     import torch
 
@@ -124,10 +124,11 @@ def _train(
 
         before = answers(model.to(own_device() or "cuda") if torch.cuda.is_available() else model)
         folder.write(kept.name, json.dumps(before))
-    every = [as_row(row["question"], row["answer"], form) for row in train]
-    rows = [row for row in every if _tokens(tokenizer, row) <= options.training.max_tokens]
-    if not rows:
+    every = [(row, as_row(row["question"], row["answer"], form)) for row in train]
+    fit_in = [(row, shown) for row, shown in every if _tokens(tokenizer, shown) <= options.training.max_tokens]
+    if not fit_in:
         raise UsageError(f"training.max_tokens: all {len(every)} rows are longer than {options.training.max_tokens}")
+    learned, rows = map(list, zip(*fit_in, strict=True))
     trainer = sft_trainer(
         (model, tokenizer), rows, options, folder, max_length=None, lr_scheduler_type=options.scheduler
     )
@@ -138,7 +139,7 @@ def _train(
             tuned, _ = load_lm(str(folder / MODEL), options.training)
         tuned = tuned.to(trainer.args.device)
     print(f"# trained; checkpoints in {folder / CHECKPOINTS}; answering {len(questions)} questions", flush=True)
-    return before, answers(tuned), len(every) - len(rows)
+    return before, answers(tuned), learned
 
 
 def _tokens(tokenizer: Any, row: Mapping[str, Any]) -> int:

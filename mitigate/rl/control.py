@@ -101,9 +101,10 @@ class Control(TrainerCallback):
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         """One logged step."""
-        if self.on_gap != "warn" and not self._logged and JUDGED not in (logs or {}):
-            logger.warning("on_gap=%r: nothing logs %s: add a JudgeLog to the reward functions", self.on_gap, JUDGED)
-        self._logged = True
+        if "reward" in (logs or {}):  # and not of an evaluation
+            if self.on_gap != "warn" and not self._logged and JUDGED not in logs:
+                logger.warning("on_gap=%r: nothing logs %s: reward_funcs needs a JudgeLog", self.on_gap, JUDGED)
+            self._logged = True
         if self._step(logs or {}):
             logger.warning(
                 "step %d: the reward rises and the judge's hallucination rate does not fall (%s)",

@@ -81,7 +81,7 @@ class MaskDPOCollator(DataCollatorForPreference):
     def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
         """Collate examples that have the sentences of both sides too (``sentences_of``).
 
-        Raises ValueError: there are none, or ``max_length`` leaves nothing of a side that counts.
+        Raises ValueError: there are none, or ``max_length`` leaves nothing of a chosen answer that counts.
         """
         out: dict[str, Any] = super().torch_call(examples)
         mask_BT = out["completion_mask"]
@@ -91,10 +91,10 @@ class MaskDPOCollator(DataCollatorForPreference):
                 if self.max_length is not None:  # as TRL cuts: the end or the start of prompt and completion together
                     start = self.truncation_mode == "keep_start"
                     kept = kept[: self.max_length] if start else kept[-self.max_length :]
-                if any(whole) and not any(kept):
+                if side == "chosen" and not self._paper and any(whole) and not any(kept):
                     raise ValueError(
-                        f"max_length={self.max_length} cuts off all that counts of {side}, and the loss would be NaN: "
-                        f"give a larger one, or None, or leave the pair out: {str(example[side])[:200]}"
+                        f"max_length={self.max_length} cuts off all that counts of the chosen answer, and the mean of "
+                        f'"sft" would be NaN: give a larger one, or leave the pair out: {str(example[side])[:200]}'
                     )
                 row_T = mask_BT[half * len(examples) + i]
                 row_T[: len(kept)] *= row_T.new_tensor(kept)

@@ -280,7 +280,7 @@ class SentenceGRPOTrainer(SharedPromptTrainer):
             parts = []
             for a, (i, name) in enumerate(aspects):
                 score = self._scored[i][b]
-                if isinstance(score, SentenceScore) and name in score.segments:
+                if isinstance(score, SentenceScore) and name in score.segments and self.reward_weights[i]:
                     weight = score.weights.get(name, 1.0) * float(self.reward_weights[i])
                     parts.append((score.segments[name], weight, rewards_ABS[a][b]))
             ids = [int(i) for i in all_ids[b]]

@@ -69,6 +69,28 @@ def test_thinking_before_an_answer_is_not_judged(head):
     assert ExactAnnotator().annotate(**RECORD | {"answer": "<think>It is blue."}).sentences == ()
 
 
+def test_list_markers_are_left_to_those_that_read_them():
+    class Read(ExactAnnotator):
+        list_marks = True
+
+        def judge(self, sentences):
+            self.seen = [s.text for s in sentences]
+            return super().judge(sentences)
+
+    class Bare(Read):
+        list_marks = False
+        name = fingerprint = "bare"
+
+    answer = "1. It is grey.\n**2.** It is blue.\n- 40 of it.\n(a) Oh it is!"
+    for make in (lambda a: a, lambda a: EnsembleAnnotator([a, doubtful()], "min")):
+        for one, seen in ((Read(), ["1. It is grey.", "**2.** It is blue.", "- 40 of it.", "(a) Oh it is!"]),
+                          (Bare(), ["It is grey.", "It is blue.", "- 40 of it.", "Oh it is!"])):  # fmt: skip
+            found = make(one).annotate(reference=RECORD["reference"], answer=answer)
+            assert one.seen == seen
+            assert [answer[s.start : s.end] for s in found.sentences] == [s.text for s in found.sentences]
+            assert found.sentences[0].text == "1. It is grey."
+
+
 def test_only_unsure_sentences_go_on():
     second = ExactAnnotator()
     both = CascadeAnnotator(doubtful(), second)

@@ -22,6 +22,7 @@ GOOD = [
     ("vllm:packaged:smollm2?max_model_len=100", EngineSpec("vllm", "packaged:smollm2", None, {"max_model_len": 100})),
     ("openai:gpt-x", EngineSpec("openai", "gpt-x")),
     ("openai:claude@20250101", EngineSpec("openai", "claude@20250101")),
+    ("openai:@cf/meta/llama", EngineSpec("openai", "@cf/meta/llama")),
     ("openai:qwen:7b@http://127.0.0.1:11434/v1", EngineSpec("openai", "qwen:7b", "http://127.0.0.1:11434/v1")),
     ("openai:/models/a@b@https://host/v1/", EngineSpec("openai", "/models/a@b", "https://host/v1")),
     ("openai:@cf/m@http://[::1]:80/v1", EngineSpec("openai", "@cf/m", "http://[::1]:80/v1")),
@@ -50,7 +51,8 @@ BAD = [
         (f"openai:x{rest}", "must begin with http")
         for rest in ("@127.0.0.1:8000/v1", "@htp://host/v1", "http://host/v1")
     ),
-    *((f"openai:x{rest}", "must begin with http") for rest in ("@https:/host/v1", "@ http://host/v1")),
+    *((f"openai:x{rest}", "must begin with http") for rest in ("@https:/host/v1", "@ http://host/v1", "@host/v1")),
+    *((f"openai:x{rest}", "must begin with http") for rest in ("@//host/v1", "@[::1]:8000/v1")),
     ("openai:x@http://", "expected a base URL like"),
     ("openai:x@http://host:port/v1", "is not a URL"),
     ("openai:x@http://host:99999/v1", "is not a URL"),

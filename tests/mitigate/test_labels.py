@@ -25,9 +25,11 @@ def test_gold_rows_of_both_forms(tmp_path: Path) -> None:
 
 def test_answers_that_nobody_could_judge_are_passed_over(tmp_path: Path) -> None:
     asked = {"question": "Q?", "reference": "R."}
-    rows = [{**asked, "answer": None, "sentences": []}, {**asked, "answer": "Hm.", "sentences": []}]
+    rows = [{**asked, "answer": None, "sentences": []}, {**asked, "answer": None, "sentences": None}]
+    said = {"text": "It is.", "start": 19, "end": 25, "label": "supported", "fragments": [], "correction": []}
+    rows.append({**asked, "answer": "<think>So?</think> It is.", "sentences": [said]})
     found, bad = read_answers([Path(write_rows(tmp_path / "a.jsonl", rows))])
-    assert ([answer.answer for answer in found], bad) == (["Hm."], 0)
+    assert ([(answer.answer, answer.coverage) for answer in found], bad) == ([(rows[2]["answer"], 1.0)], 1)
 
 
 def test_a_stock_phrase_joins_no_documents(tmp_path: Path) -> None:

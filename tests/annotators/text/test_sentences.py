@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from annotators.text.sentences import MAX_QUOTE, split_sentences
+from annotators.text.sentences import MAX_QUOTE, split_sentences, without_mark
 from tests.helpers.jsonl import read_rows
 
 ROWS = read_rows(Path(__file__).with_name("sentence_cases.jsonl"))
@@ -30,6 +30,14 @@ def assert_lossless(text: str, spans: list[tuple[int, int]] | None = None) -> No
         assert text[position:start].strip() == "", text[position:start]
         assert text[start:end] == text[start:end].strip()
         position = end
+
+
+@pytest.mark.parametrize("text", [
+    "5. ¦She won.", "（2） ¦她赢了。", "3、¦它很高。", "• ¦It is.", "**(a)** ¦It is.", "7、8月份是旺季。", "3．14是圆周率。",
+    "- 40 °C is cold.", "3.5 metres.", "A tower.", "1.", "1990. It rose.",
+])  # fmt: skip
+def test_list_markers_are_no_part_of_a_claim(text: str) -> None:
+    assert without_mark(text.replace("¦", "")) == max(text.find("¦"), 0)
 
 
 @pytest.mark.parametrize(("text", "expected"), [pytest.param(c[2], c[3], id=f"{c[0]}-{c[1]}") for c in CASES])

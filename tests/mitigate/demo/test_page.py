@@ -475,6 +475,9 @@ def test_changed_input_is_stale_and_labels_stay(visit: Any, served: Served) -> N
         judge(one, answer)
         one.locator("#annotated .card:visible [data-label=supported]").click()
     other.wait_for_selector("#labels >> text=My labels (3)")
+    other.evaluate("localStorage.setItem('mitigate-labels', 'null')")  # what another page of this address left
+    other.locator("#annotated .card:visible [data-label=contradictory]").click()
+    other.wait_for_selector("#labels >> text=My labels (1)")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -66,16 +66,18 @@ def recipe(folder, base, **more):
 
 
 def test_the_model_learns_the_picked_answers(tmp_path, base):
-    out = tmp_path / "run"
-    assert main(["run", str(recipe(tmp_path, base)), "--output", str(out)]) == 0
+    out, made = tmp_path / "run", recipe(tmp_path, base)
+    asked = (f"Who made {'the very ' * 40}number {i}?" for i in range(99))
+    long = next(question for question in asked if not is_test(question, 0.2))
+    write_rows(tmp_path / "data.jsonl", [*records(), {**records()[0], "id": "long", "question": long}])
+    assert main(["run", str(made), "--output", str(out)]) == 0
     train, test, answers, pairs = (read_rows(out / f"{name}.jsonl") for name in ("train", "test", "answers", "pairs"))
     assert {row["answer"] for row in train} == {"anna"}  # two of three references, not the baseline's
-    assert len(train) + len(test) == 30
+    assert len(train) + len(test) == 31
     assert not {row["question"] for row in train} & {row["question"] for row in test}
     done = json.loads((out / "done.json").read_text())
-    asked = {row["question"] for row in train}
-    assert done["train_questions"] == len(asked) == done["train_rows"] == len(train)
-    assert done["too_long"] == 0
+    assert done["train_questions"] == done["train_rows"] == len({row["question"] for row in train}) - 1
+    assert done["too_long"] == 1
     assert done["last_loss"] < 0.2 * done["first_loss"]
     assert {row["tuned"] for row in answers} == {"anna"}
     assert all(row["untuned"] != "anna" for row in answers)

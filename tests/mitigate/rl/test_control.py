@@ -41,6 +41,8 @@ def test_alarm_acts_once_and_survives_resuming(on_gap, beta, stops, caplog):
     Control(again, on_gap=on_gap, readings=8).on_train_begin(None, SimpleNamespace(log_history=rows), flow)
     assert again.beta == beta
     blind = Control(trainer, on_gap=on_gap, readings=8)
+    blind.on_log(None, SimpleNamespace(global_step=0), flow, {"eval_reward": 1.0})
+    assert "nothing logs" not in caplog.text
     for step in range(2):
         blind.on_log(None, SimpleNamespace(global_step=step), flow, {"reward": 1.0})
     assert caplog.text.count("nothing logs judge/hallucination_rate") == (on_gap != "warn")

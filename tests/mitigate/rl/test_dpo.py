@@ -197,8 +197,10 @@ def test_mask_is_cut_as_trl_cuts_and_needs_sentences(tokenizer):
     pair = pair_of(tokenizer)
     assert masks(tokenizer, pair, max_length=6) == [CHOSEN[:6], REJECTED[:6]]
     assert masks(tokenizer, pair, max_length=6, truncation_mode="keep_end") == [CHOSEN[-6:], REJECTED[-6:]]
-    with pytest.raises(ValueError, match="max_length=2 cuts off all that counts of rejected"):
-        masks(tokenizer, pair, max_length=2)
+    with pytest.raises(ValueError, match="max_length=1 cuts off all that counts of the chosen answer"):
+        masks(tokenizer, pair, max_length=1)
+    assert masks(tokenizer, pair, max_length=2)[1] == REJECTED[:2]  # nothing, which only weighs nothing
+    masks(tokenizer, pair, "paper", max_length=1)
     del pair["chosen_sentences"]
     message = r"expected a column chosen_sentences or chosen_item.*remove_unused_columns=False"
     with pytest.raises(ValueError, match=message):
