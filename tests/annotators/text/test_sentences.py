@@ -33,8 +33,8 @@ def assert_lossless(text: str, spans: list[tuple[int, int]] | None = None) -> No
 
 
 @pytest.mark.parametrize("text", [
-    "5. ¦She won.", "（2） ¦她赢了。", "3、¦它很高。", "• ¦It is.", "**(a)** ¦It is.", "7、8月份是旺季。", "3．14是圆周率。",
-    "- 40 °C is cold.", "3.5 metres.", "A tower.", "1.", "1990. It rose.",
+    "5. ¦She won.", "（2） ¦她赢了。", "3、¦它很高。", "• ¦It is.", "**(a)** ¦It is.", "7、8月份是旺季。",
+    "3．14是圆周率。", "- 40 °C is cold.", "3.5 metres.", "A tower.", "1.", "1990. It rose.",
 ])  # fmt: skip
 def test_list_markers_are_no_part_of_a_claim(text: str) -> None:
     assert without_mark(text.replace("¦", "")) == max(text.find("¦"), 0)
