@@ -396,8 +396,10 @@ def test_stop_is_heard_before_anything_is_shown(visit: Any, served: Served, monk
     monkeypatch.setattr(served.shelf, "engine", lambda name: free.wait(300))
     page.click("#ask")
     page.wait_for_selector("#asked >> text=Asking …")
+    page.wait_for_selector("#ask[disabled]")  # one at a time: what is left of one would stand beside the other
     page.click("#ask-stop:not([disabled])")
     page.wait_for_selector("#asked >> text=An answer appears here")
+    page.wait_for_selector("#ask:not([disabled])")
     assert page.locator("#asked .verdict").count() == 0
     free.set()
 
@@ -419,7 +421,6 @@ def test_mitigate_tab_asks_and_mends(visit: Any, served: Served, tmp_path: Path)
     page.wait_for_selector("#mend", state="visible")
     assert page.inner_text("#asked .verdict").strip() == "1 sentence contradicts the source, 1 is supported."
     page.click("#mend")
-    page.wait_for_selector("#ask[disabled]")  # what is made of this answer would stand below another one
     page.wait_for_selector("#mended .columns")
     page.wait_for_selector("#ask:not([disabled])")
     assert "Flagged sentences: 1 before, 0 after; not sure: 0 before, 0 after." in page.inner_text("#mended")
