@@ -257,12 +257,16 @@ def test_readme_figures_of_the_proof_are_its_rows() -> None:
         f"calibrated one SFT on the best: {sft} (+{third}), untrained best of eight: {best} (+{fourth})."
     ) in readme
     assert (
-        f"Not surely. By the calibrated reward, three seeds each: {grpo[0]}, with one number {grpo[1]} "
-        f"({with_interval(gap, '.1f', ' more')}); an answer: {each[0]}, then {', '.join(each[1:])}."
+        f"Not surely. Calibrated, three seeds each: {grpo[0]}, with one number {grpo[1]} "
+        f"({with_interval(gap, '.1f', ' more')}); an answer: {each[0]}, then {', '.join(each[1:])}; "
+        f"copied: {', '.join(format(rows[f'{arm} − base: copied']['value'], '+.2f') for arm in both)}."
     ) in readme
     kept = json.loads((ROOT / "docs" / "results" / "proof.json").read_text("utf-8"))["parts"]["proof"]["tables"]
     assert sum(label != "no_fact" for _, _, label in kept["calibrate"]) == 354
     assert all(f"{arm}, seed {seed}: {by}" in rows for arm in both for seed in range(3))
+    for kind in ("mask_dpo", "rlhf"):
+        told = (ROOT / "recipes" / kind / "README.md").read_text("utf-8")
+        assert re.search(rf"by blind labels[:,] {rows[f'base: {by}']['value']:.1f} % → ", told)
     for arm in both:  # "not surely"
         low, high = rows[f"{arm} − base: share of hallucinated by blind labels"]["interval"]
         assert low < 0 < high

@@ -88,7 +88,7 @@ def run(args: Args, *, program: str, tasks: tuple[str, ...], annotators: Mapping
     output = args.output or Path("out/runs") / "-".join(name.with_suffix("").parts)
     texts = {str(path) for path in getattr(options, "corpus", ())}
     named = sorted(input_files(options.model_dump(mode="json")))
-    digests = {name: digest(Path(name), TEXTS if name in texts else (*TEXTS, *DATA)) for name in named}
+    digests = {name: digest(Path(name), () if name in texts else DATA) for name in named}
     with open_run(output, options, overwrite=args.overwrite) as folder:
         print(f"# run folder: {output}", flush=True)
         done = folder.done is not None and not args.overwrite  # which another process may be deleting
@@ -125,7 +125,7 @@ def run(args: Args, *, program: str, tasks: tuple[str, ...], annotators: Mapping
 
 
 READ = ("corpus", "data", "sources")  # keys that may name folders
-TEXTS, DATA = (".md", ".markdown", ".txt"), (".jsonl", ".json", ".csv", ".parquet")  # what is read there
+DATA = (".jsonl", ".json", ".csv", ".parquet")  # read there, beside documents, but not in a corpus
 
 
 def input_files(value: object, key: str = "") -> set[str]:
@@ -140,10 +140,12 @@ def input_files(value: object, key: str = "") -> set[str]:
 
 
 def digest(path: Path, read: tuple[str, ...] = DATA) -> str:
-    """That of a file, or of the files below a folder that end in ``read``, with their names."""
+    """That of a file, or of documents and what else is ``read`` below a folder, with their names."""
     if path.is_file():
         return sha256(path)
-    files = sorted(f for f in path.rglob("*") if f.suffix.lower() in read and f.is_file() and os.access(f, os.R_OK))
+    from mitigate.dataset.sources import SUFFIXES, files_below
+
+    files = (f for f in files_below(path, (*SUFFIXES, *read)) if f.is_file() and os.access(f, os.R_OK))
     below = (f"{file.relative_to(path)} {sha256(file)}\n" for file in files)
     return hashlib.sha256("".join(below).encode()).hexdigest()
 

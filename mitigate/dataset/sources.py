@@ -117,9 +117,9 @@ def read_corpus(paths: Sequence[Path], output: Path) -> tuple[int, int]:
     return len(good), len(bad)
 
 
-def texts_below(folder: Path) -> list[Path]:
+def files_below(folder: Path, suffixes: Sequence[str] = SUFFIXES) -> list[Path]:
     """The files below a folder that are documents by their names, sorted; some may not be readable."""
-    return sorted(f for f in folder.rglob("*") if f.suffix.lower() in SUFFIXES and (f.is_file() or f.is_symlink()))
+    return sorted(f for f in folder.rglob("*") if f.suffix.lower() in suffixes and (f.is_file() or f.is_symlink()))
 
 
 def _documents(path: Path) -> Iterator[tuple[Path, Line]]:
@@ -130,7 +130,7 @@ def _documents(path: Path) -> Iterator[tuple[Path, Line]]:
         except UsageError as error:
             yield path, Line(1, b"", None, (Problem("", str(error), "a file that can be read"),))
         return
-    files = texts_below(path)
+    files = files_below(path)
     if not files:
         raise UsageError(f"corpus: {path} holds no file that ends in {', '.join(SUFFIXES)}")
     for file in files:

@@ -24,7 +24,7 @@ from mitigate.recipes.config import Recipe, Section
 from mitigate.recipes.data import check_files, read_good
 from mitigate.recipes.folder import RunFolder
 from mitigate.recipes.options import LmTraining, Lora, check_training
-from mitigate.recipes.trainer import fit, load_lm, losses, save_merged, sft_trainer
+from mitigate.recipes.trainer import fit, load_lm, losses, row_tokens, save_merged, sft_trainer
 
 TEMPLATE = (
     "{% for message in messages %}{{ message['content'] }}"
@@ -185,8 +185,7 @@ def in_form(samples: Rows, tokenizer: Any, max_tokens: int) -> tuple[Rows, Count
     too_long: dict[int | str, str] = {}
     groups = [sample.get("number", f"{sample['task']} {place}") for place, sample in enumerate(samples)]
     for group, sample in zip(groups, samples, strict=True):
-        text = tokenizer.apply_chat_template([*sample["prompt"], *sample["completion"]], tokenize=False)
-        if len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]) > max_tokens:
+        if row_tokens(tokenizer, sample) > max_tokens:
             too_long[group] = sample["label"] if "label" in sample else sample["task"]
     kept = [sample for group, sample in zip(groups, samples, strict=True) if group not in too_long]
     return [{key: sample[key] for key in ("prompt", "completion")} for sample in kept], Counter(too_long.values())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +23,7 @@ from mitigate.recipes.config import Recipe
 from mitigate.recipes.data import By, Scoring, picks, read_records
 from mitigate.recipes.folder import RunFolder
 from mitigate.recipes.options import LmTraining, Lora, check_training
-from mitigate.recipes.trainer import CHECKPOINTS, MODEL, fit, load_lm, losses, save_merged, sft_trainer
+from mitigate.recipes.trainer import CHECKPOINTS, MODEL, fit, load_lm, losses, row_tokens, save_merged, sft_trainer
 
 BATCH = 16  # questions generated for at once
 
@@ -125,7 +125,7 @@ def _train(
         before = answers(model.to(own_device() or "cuda") if torch.cuda.is_available() else model)
         folder.write(kept.name, json.dumps(before))
     every = [(row, as_row(row["question"], row["answer"], form)) for row in train]
-    fit_in = [(row, shown) for row, shown in every if _tokens(tokenizer, shown) <= options.training.max_tokens]
+    fit_in = [(row, shown) for row, shown in every if row_tokens(tokenizer, shown) <= options.training.max_tokens]
     if not fit_in:
         raise UsageError(f"training.max_tokens: all {len(every)} rows are longer than {options.training.max_tokens}")
     learned, rows = map(list, zip(*fit_in, strict=True))
@@ -140,14 +140,6 @@ def _train(
         tuned = tuned.to(trainer.args.device)
     print(f"# trained; checkpoints in {folder / CHECKPOINTS}; answering {len(questions)} questions", flush=True)
     return before, answers(tuned), learned
-
-
-def _tokens(tokenizer: Any, row: Mapping[str, Any]) -> int:
-    """How many tokens a row is trained as."""
-    if isinstance(row["prompt"], str):
-        return len(tokenizer(row["prompt"] + row["completion"])["input_ids"]) + 1  # its end
-    whole = [*row["prompt"], *row["completion"]]
-    return len(tokenizer(tokenizer.apply_chat_template(whole, tokenize=False), add_special_tokens=False)["input_ids"])
 
 
 def is_test(question: str, share: float, seed: int = 0) -> bool:

@@ -11,7 +11,7 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from shutil import rmtree
@@ -147,6 +147,14 @@ def load_lm(name: str, training: LmTraining) -> tuple[Any, Any]:
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return model, tokenizer
+
+
+def row_tokens(tokenizer: Any, row: Mapping[str, Any]) -> int:
+    """How many tokens a row of ``sft_trainer`` is trained as."""
+    if isinstance(row["prompt"], str):
+        return len(tokenizer(row["prompt"] + row["completion"], verbose=False)["input_ids"]) + 1  # its end
+    text = tokenizer.apply_chat_template([*row["prompt"], *row["completion"]], tokenize=False)
+    return len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
 
 def sft_trainer(

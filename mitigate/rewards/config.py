@@ -10,7 +10,6 @@ The recipes of kinds `rlhf` and `mask-dpo` have ``Reward`` as a section.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -129,10 +128,6 @@ class RewardFile(Reward):
         default=None, description="tokens that end a completion: one without was cut off; null: known by its length"
     )
     cache_size: Whole = Field(default=100_000, ge=0, description="verdicts to keep")
-
-    def ended_by(self, eos_token_ids: Sequence[int]) -> RewardFile:
-        """These with a trainer's tokens that end a completion, where none are given."""
-        return self if self.eos_token_ids is not None else self.model_copy(update={"eos_token_ids": [*eos_token_ids]})
 
 
 def read_config(path: str | Path) -> RewardFile:

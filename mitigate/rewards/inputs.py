@@ -66,6 +66,7 @@ class Reader:
     """Reads what TRL hands over, as the arguments of a ``SentenceReward`` say."""
 
     config: RewardFile
+    ends: Sequence[int] | None = None  # a trainer's tokens that end a completion, where the config has none
     _longest: int = 0  # tokens of the longest completion so far
 
     @property
@@ -88,7 +89,8 @@ class Reader:
         self.check_columns(data, len(completions), prompts=prompts is not None)
         texts, how = [completion_text(completion) for completion in completions], self.config
         apart = [thinks_apart(completion) for completion in completions]
-        cut_off, self._longest = cut_offs(texts, completion_ids, how.eos_token_ids, self._longest)
+        ends = self.ends if how.eos_token_ids is None else how.eos_token_ids
+        cut_off, self._longest = cut_offs(texts, completion_ids, ends, self._longest)
         answers = []
         for i, text in enumerate(texts):
             row = {default: data[name][i] for default, name in how.columns if name in data}

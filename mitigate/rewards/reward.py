@@ -142,8 +142,8 @@ class SentenceReward:
         self._verdicts = Verdicts(annotator, config.cache_size)
 
     def ended_by(self, eos_token_ids: Sequence[int]) -> None:
-        """Take a trainer's tokens that end a completion, where none were given."""
-        self.config = self._read.config = self.config.ended_by(eos_token_ids)
+        """Take a trainer's tokens that end a completion, which hold where none were given."""
+        self._read.ends = [*eos_token_ids]
 
     def check(self, data: Mapping[str, Any]) -> None:
         """Raise ValueError where a data set or one of its rows can't be used: ``reward.check(dataset[:])``.
@@ -301,7 +301,7 @@ SentenceReward.__init__.__signature__ = Signature([*_own, *_keys])  # type: igno
 
 
 class LazyReward:
-    """A `SentenceReward` that is built, with its annotator, when it is first called; trainers log it by its name."""
+    """A `SentenceReward` that is built, with its annotator, when it is first needed; trainers log it by its name."""
 
     def __init__(self, name: str, config: RewardFile) -> None:
         self.__name__, self.config = name, config
@@ -311,7 +311,7 @@ class LazyReward:
         return SentenceReward(name=self.__name__, **dict(self.config))
 
     def ended_by(self, eos_token_ids: Sequence[int]) -> None:
-        self.config = self.config.ended_by(eos_token_ids)
+        self.reward.ended_by(eos_token_ids)
 
     def __call__(self, completions: Sequence[Any], **arguments: Any) -> list[SentenceScore | None]:
         return self.reward(completions, **arguments)

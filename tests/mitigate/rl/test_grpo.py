@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mitigate.rewards.reward import SentenceReward
+from mitigate.rewards.config import RewardFile
+from mitigate.rewards.reward import LazyReward, SentenceReward
 from mitigate.rewards.segments import Segment, SentenceScore
 from mitigate.rl.control import JudgeLog
 from mitigate.rl.credit import Credit
@@ -130,13 +131,19 @@ def test_what_is_not_scored_is_no_zero_beside_other_rewards(tmp_path):
 
 
 def test_reward_learns_what_ends_an_answer(tmp_path):
-    known, told = SentenceReward(ExactAnnotator(), eos_token_ids=3), SentenceReward(ExactAnnotator())
+    def cut_off(reward, end):
+        return reward._read(["It is."], None, [[7, end]], {"reference": ["It is."], "question": ["Q?"]})[0].cut_off
+
+    given, told = SentenceReward(ExactAnnotator(), eos_token_ids=3), SentenceReward(ExactAnnotator())
+    own = TOKENIZER.eos_token_id
     for made in (Watched, SharedPromptTrainer):
-        trainer(tmp_path, [known, JudgeLog(told, 1)], kind=made)
-        assert known.config.eos_token_ids == 3
-        assert told.config.eos_token_ids == [TOKENIZER.eos_token_id]
-        assert told._read.config is told.config
-        told = SentenceReward(ExactAnnotator())
+        told.ended_by([5])  # by another trainer
+        assert (cut_off(told, 5), cut_off(told, own)) == (False, True)
+        lazy = LazyReward("lazy", RewardFile(annotator="embedded-fast"))
+        trainer(tmp_path, [given, JudgeLog(told, 1), lazy], kind=made)
+        for reward in (told, lazy.reward):
+            assert (cut_off(reward, 5), cut_off(reward, own)) == (True, False)
+        assert (cut_off(given, 3), cut_off(given, own)) == (False, True)
 
 
 def test_clip_bounds_what_has_no_sentences_too(tmp_path):
